@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from connector.backfill.documents import Backfill
-from connector.backfill.records import check_movable, withdraw
-from connector.commands.backfill import due_at_start, start_after
+from connector.backfill.records import withdraw
+from connector.commands.backfill import due_at_start
 from connector.commands.backfill_requests import Requests
+from connector.commands.checks.starts import start_of_spool
 from connector.commands.spool_sink import SpoolSink
 from connector.commands.states.clock import clock_compared
 from connector.commands.states.daemon import living
@@ -30,7 +31,6 @@ from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.retained import lost_range
 from connector.reader.scheduler import Range
-from connector.reader.starting import start_of
 from connector.reader.stopping import Stop
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
@@ -221,18 +221,9 @@ async def _start(spool: Spool, stream: OpenStream, config: SourceConfig, end: in
 async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> SpoolHeader:
     """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
     before = contents(spool.storage, "spool.json")
-    try:
-        header = spool.check_source(config.name)
-        if spool.latest() > 0 or header.requested_start == config.start:
-            return header
-        check_movable(spool, header)
-    except FileNotFoundError:
-        pass
-    if config.backfill:
-        start = start_after(stream.now)
-        await stream.check_start(start, end)
-    else:
-        start = await start_of(stream, config.start, end)
+    start = await start_of_spool(spool, stream, config, end)
+    if start is None:
+        return spool.header()
     return initialize(
         spool,
         config.name,

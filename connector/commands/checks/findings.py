@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from connector.commands.checks.needs import NEEDS, Needs
 from connector.commands.checks.offline import offline_errors, sink_locations
+from connector.commands.checks.starts import start_of_spool
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import WatchedStream, sink_type
@@ -62,7 +63,7 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
             if needs.sink:
                 errors += kind.stream_errors(sink, watched)
                 warnings = kind.warnings(sink, watched)
-            await _check_range(stream, config, newest)
+            await _check_range(stream, config, newest, is_readable=not of_spool)
     except ConfigurationError as error:
         errors += error.errors
     except SpannerCdcError as error:
@@ -133,12 +134,15 @@ def _errors_of_buckets(config: Config, needs: Needs) -> list[str]:
     return errors
 
 
-async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None) -> None:
+async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None, *, is_readable: bool) -> None:
     """Asks Spanner whether it retains what would be read next; the start counts only while the spool is empty."""
     source = config.source
     end = None if source.end is None else stream.resolve(source.end)
     if newest is None:
-        await start_of(stream, source.start, end)
+        spool = Spool.at(config.spool.path)
+        stands = is_readable and await start_of_spool(spool, stream, source, end) is None
+        if (stands or not is_readable) and not source.backfill:
+            await start_of(stream, source.start, end)
     elif end is None or end > newest.watermark_high:
         try:
             await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))
