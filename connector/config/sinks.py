@@ -164,7 +164,7 @@ class SinkType(ABC, Generic[C]):
         """
 
     def destination(self, sink: C, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """The options that identify the destination, as text, by their names such as ``sink.path``; asks nobody.
+        """The options that identify the destination, as text, by their names such as ``sink.path``; calls no server.
 
         A spool that the sink has started to deliver cannot be delivered with others: whoever reads the destination
         would see a history that is incomplete. Without any, nothing is compared.
@@ -183,7 +183,7 @@ class SinkType(ABC, Generic[C]):
         return {}
 
     def library_errors(self, sink: C, spark: SparkConfig) -> Sequence[str]:
-        """Why the installed Spark cannot write the destination; asks nobody."""
+        """Why the installed Spark cannot write the destination; calls no server."""
         return []
 
     def stream_decides(self, sink: C) -> bool:
@@ -194,7 +194,7 @@ class SinkType(ABC, Generic[C]):
         return False
 
     def stream_errors(self, sink: C, stream: WatchedStream) -> list[str]:
-        """What keeps the change stream's tables out of the destination; asks nobody."""
+        """What keeps the change stream's tables out of the destination; calls no server."""
         return []
 
     def destination_errors(self, sink: C, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
@@ -202,7 +202,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def warnings(self, sink: C, stream: WatchedStream) -> list[str]:
-        """What users should know before they read what the sink writes; asks nobody."""
+        """What users should know before they read what the sink writes; calls no server."""
         return []
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:

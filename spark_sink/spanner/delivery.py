@@ -156,6 +156,8 @@ def _omitted(rows: Sequence[Row]) -> list[str]:
     for (table, column), count in sorted(counts.items()):
         what = f"without column {column}" if column else "left out"
         line = f"{count} changes of {table} {what}: the source no longer has {'it' if column else 'that table'}"
-        _log.warning(line, table=table)
+        _log.warning(
+            "changes are applied without what the source no longer has", table=table, column=column, changes=count
+        )
         found.append(line)
     return found

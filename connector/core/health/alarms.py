@@ -34,7 +34,7 @@ class Alarm:
 
     Attributes:
         name: stable, in snake case.
-        severity: an ERROR wants somebody now.
+        severity: an ERROR needs attention at once.
         message: one line.
         hint: what to do.
         subject: what it is about, where there may be several of a name: a consumer.
