@@ -1,6 +1,5 @@
 """What writes to the destination is connected to it: its tables, its transactions, and the bookkeeping row."""
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from uuid import uuid4
 from connector.spanner.blocking import BlockingClient
 from connector.spool.reading import Spool
 from spark_sink.spanner.config import Target
-from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, destination_at
+from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, awaited_destination
 from spark_sink.spanner.writing.progress import Progress, select_of
 from spark_sink.spanner.writing.transactions import Transactions
 
@@ -24,7 +23,7 @@ class Connection(NamedTuple):
 
 @contextmanager
 def connected(
-    target: Target, tag: str, spool: Spool, consumer: str, identities: Mapping[int, str]
+    target: Target, tag: str, spool: Spool, consumer: str, identities: Mapping[int, str], *, patience: float = 0
 ) -> Iterator[Connection]:
     """Connects to the destination for as long as the context is open.
 
@@ -34,12 +33,13 @@ def connected(
         spool: whose changes are written.
         consumer: the sink's name.
         identities: those of the epochs that are applied, by number.
+        patience: seconds for which the database is asked again if it does not answer at first.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses.
     """
     emulator_host = os.environ.get(EMULATOR_HOST)
-    there = asyncio.run(destination_at(target, emulator_host))
+    there = awaited_destination(target, emulator_host, patience)
     sink = f"{spool.header().spool_id}/{consumer}"
     select, parameters = select_of(there.dialect.name, sink)
     with Transactions(BlockingClient(target, emulator_host), tag, select, parameters) as transactions:

@@ -19,7 +19,7 @@ from connector.spanner.discovery import dialect_name, dialect_of
 from spark_sink.errors import SinkError
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import SpannerConfig, Target
-from spark_sink.spanner.destination_tables import WRITER, Destination, DestinationTable, destination_at
+from spark_sink.spanner.destination_tables import WRITER, Destination, DestinationTable, awaited_destination
 from spark_sink.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.spanner.source_tables import SourceTable, source_tables
 from spark_sink.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
@@ -84,13 +84,13 @@ def prepare(target: Target, emulator_host: str | None) -> Destination:
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
-    found = asyncio.run(destination_at(target, emulator_host))
+    found = awaited_destination(target, emulator_host)
     own = found.tables.get(TABLE)
     if own is None or IDENTITY not in own.columns:
         try:
             change_tables(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
         except SinkError:
-            own = asyncio.run(destination_at(target, emulator_host)).tables.get(TABLE)
+            own = awaited_destination(target, emulator_host).tables.get(TABLE)
             if own is None or IDENTITY not in own.columns:
                 raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
     return found
@@ -113,7 +113,7 @@ def create_missing(
     Raises:
         SpannerCdcError: a database cannot be reached, or refuses it.
     """
-    there = asyncio.run(destination_at(target, emulator_host))
+    there = awaited_destination(target, emulator_host)
     missing = [table for table in tables if table not in there.tables]
     lacking = {
         table: {column for column in columns if column.lower() not in there.tables[table].names}
@@ -129,7 +129,7 @@ def create_missing(
     if not wanted:
         return []
     _make(target, emulator_host, wanted, "the destination refuses to create what the source has")
-    now = asyncio.run(destination_at(target, emulator_host)).tables
+    now = awaited_destination(target, emulator_host).tables
     return sorted(
         name
         for name in filter(None, wanted)
@@ -148,7 +148,7 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulat
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
     """
-    there = asyncio.run(destination_at(target, emulator_host))
+    there = awaited_destination(target, emulator_host)
     types = asyncio.run(_column_types(target, emulator_host))
     wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host or emulator_host))
     if wanted:

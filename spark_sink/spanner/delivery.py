@@ -1,6 +1,5 @@
 """Delivers into another Spanner database: configures :mod:`spark_sink.spanner.source` and reports what it wrote."""
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from connector.storage.locations import absolute
 from spark_sink.errors import SinkError
 from spark_sink.sink.delivery import Delivered, is_behind, new_reasons, own_checkpoint_of, report, stopped_of
 from spark_sink.sink.replayed_spools import stream_spool
+from spark_sink.sink.sink_stream import reporting_of
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.spanner.creation import Creation, create_missing, prepare
@@ -24,8 +24,8 @@ from spark_sink.spanner.destination_tables import (
     EMULATOR_HOST,
     IN_ORDER,
     Destination,
+    awaited_destination,
     circular_references,
-    destination_at,
 )
 from spark_sink.spanner.source import SpannerPlace, SpannerSinkSource
 
@@ -63,7 +63,8 @@ class SpannerDelivery:
         self._created: Mapping[str, frozenset[str]] = {}
         self._reported: dict[str, str] = {}
         self._last: int | None = None
-        found = prepare(self._target, self._emulator_host)
+        with reporting_of(self._spool, self.consumer):
+            found = prepare(self._target, self._emulator_host)
         if self._is_of_backfill:
             self._check_order(found)
 
@@ -126,7 +127,7 @@ class SpannerDelivery:
         created = create_missing(wanted, creation.source, self._target, self._emulator_host)
         self._created = wanted
         if self._is_of_backfill:
-            self._check_order(asyncio.run(destination_at(self._target, self._emulator_host)))
+            self._check_order(awaited_destination(self._target, self._emulator_host))
         return created
 
     def _check_order(self, there: Destination) -> None:

@@ -1,20 +1,29 @@
 """The tables of the destination, as its INFORMATION_SCHEMA has them, and how deep each is below its parents."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
 from connector.core.dialects import Dialect
+from connector.core.health.retries import Cause
+from connector.errors import UnreachableError
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
 from connector.spanner.errors import Access
 from connector.spanner.relations import Relations, relations_of
+from connector.telemetry.retrying import attempts
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.source_tables import code_of
 
 EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
 WRITER = Access("sink", "The sink needs roles/spanner.databaseUser in the destination.")
+
+PATIENCE = 300.0
+"""Seconds for which a destination that does not answer is asked again; then the sink's process is restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,30 @@ def circular_references(relations: Relations, tables: Collection[str]) -> list[s
         for table in relations.circular()
         if table in tables
     ]
+
+
+def awaited_destination(target: Target, emulator_host: str | None, patience: float = PATIENCE) -> Destination:
+    """As :func:`destination_at`, in the sink's process: a database that does not answer is asked again for a while.
+
+    Raises:
+        SpannerCdcError: it cannot be reached for so long, or refuses a query.
+    """
+
+    def cause(error: BaseException) -> Cause:
+        assert isinstance(error, UnreachableError)
+        return Cause(f"cannot write {target.path}: {error.message}", hint=error.hint)
+
+    with attempts(cause, f"look at {target.path}") as tried:
+        for attempt in Retrying(
+            retry=retry_if_exception_type(UnreachableError),
+            stop=stop_after_delay(patience),
+            wait=wait_random_exponential(multiplier=0.5, max=5),
+            before_sleep=tried.before_sleep,
+            reraise=True,
+        ):
+            with attempt:
+                return asyncio.run(destination_at(target, emulator_host))
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def destination_at(target: Target, emulator_host: str | None) -> Destination:

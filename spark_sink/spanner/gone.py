@@ -1,6 +1,5 @@
 """Looks at both databases for what of the spool's changes is left out, and creates and relaxes what may be."""
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping
 
@@ -9,7 +8,7 @@ from connector.core.schemas import TableSchema
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.creation import Creation, create_missing, make_nullable
-from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, DestinationTable, destination_at
+from spark_sink.spanner.destination_tables import EMULATOR_HOST, Destination, DestinationTable, awaited_destination
 from spark_sink.spanner.source_tables import source_tables
 from spark_sink.spanner.writing.omissions import Databases, Omissions
 
@@ -43,7 +42,7 @@ def omissions_of(
         now = there
         if creation is not None:
             create_missing(creation.wanted(known), creation.source, target, emulator_host)
-            now = asyncio.run(destination_at(target, emulator_host))
+            now = awaited_destination(target, emulator_host)
         return Databases(now.tables, source_tables(source, emulator_host))
 
     def former(table: str, column: str) -> bool:
@@ -58,6 +57,6 @@ def omissions_of(
     def relax(columns: Mapping[str, Collection[str]]) -> Mapping[str, DestinationTable]:
         may = creation.wanted(known) if creation is not None else {}
         make_nullable({table: names for table, names in columns.items() if table in may}, target, emulator_host)
-        return asyncio.run(destination_at(target, emulator_host)).tables
+        return awaited_destination(target, emulator_host).tables
 
     return Omissions(applying, there.tables, schema, former, look, relax if creation is not None else None)

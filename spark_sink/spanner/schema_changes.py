@@ -7,6 +7,8 @@ change that was requested twice is refused the second time, as one that is made 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -15,10 +17,12 @@ from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import ADMIN, SETUP_TIMEOUT
-from connector.spanner.errors import READER, Access, Action, CallError, classified, gone_container, setup_error
+from connector.spanner.errors import READER, Access, Action, CallError, classified, gone_container, retried, setup_error
+from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.destination_tables import WRITER
@@ -103,15 +107,16 @@ def _connected(
 def _requested(client: BlockingClient, access: Access, what: str, hint: str, call: Callable[[], _T]) -> _T:
     """The result of a call, which is requested again while its error may pass."""
     try:
-        for attempt in _retrying():
-            with attempt:
-                try:
-                    return call()
-                except GoogleAPICallError as error:
-                    found = classified(error.grpc_status_code or grpc.StatusCode.UNKNOWN, str(error.message))
-                    if found.action is not Action.STOP:
-                        raise _RetriedError(found) from error
-                    raise _refused(error, found, client.database, access, what, hint) from error
+        with attempts(partial(_cause, client, access), f"tables of {client.database}") as tried:
+            for attempt in _retrying(tried):
+                with attempt:
+                    try:
+                        return call()
+                    except GoogleAPICallError as error:
+                        found = classified(error.grpc_status_code or grpc.StatusCode.UNKNOWN, str(error.message))
+                        if found.action is not Action.STOP:
+                            raise _RetriedError(found) from error
+                        raise _refused(error, found, client.database, access, what, hint) from error
     except _RetriedError as error:
         raise setup_error(error.found, client.database, access) from error
     raise AssertionError("the last attempt returns or raises")
@@ -129,8 +134,15 @@ def _refused(
     return kind(f"{database} {what} ({error.code}: {why})", hint=hint)
 
 
-def _retrying() -> Retrying:
+def _cause(client: BlockingClient, access: Access, error: BaseException) -> Cause:
+    assert isinstance(error, _RetriedError)
+    cause = retried(error.found, client.host, access)
+    return replace(cause, text=f"cannot look at the tables of {client.database}: {cause.text}")
+
+
+def _retrying(tried: Attempts) -> Retrying:
     return Retrying(
+        before_sleep=tried.before_sleep,
         retry=retry_if_exception_type(_RetriedError),
         stop=stop_after_delay(PATIENCE),
         wait=wait_random_exponential(multiplier=0.1, max=5),

@@ -31,6 +31,7 @@ from spark_sink.spanner.config import Applying, Target
 from spark_sink.spanner.connection import connected
 from spark_sink.spanner.creation import Creation
 from spark_sink.spanner.dead_letter_names import dead_letter_name
+from spark_sink.spanner.destination_tables import PATIENCE
 from spark_sink.spanner.gone import omissions_of
 from spark_sink.spanner.writing.planning import Planner
 from spark_sink.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
@@ -173,7 +174,8 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
     spool = Spool.at(partition.spool)
     place, manifests = partition.place, partition.manifests
     identities = {manifest.epoch: manifest.identity for manifest in manifests}
-    with connected(place.target, place.tag, spool, partition.consumer, identities) as (there, progress):
+    with connected(place.target, place.tag, spool, partition.consumer, identities, patience=PATIENCE) as connection:
+        there, progress = connection
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""
         claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))

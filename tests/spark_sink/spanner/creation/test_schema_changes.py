@@ -11,10 +11,13 @@ from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 
 from connector.errors import UnreachableError
+from connector.spanner import client
 from spark_sink.errors import PermanentError
 from spark_sink.spanner import schema_changes
 from spark_sink.spanner.config import Target
+from spark_sink.spanner.destination_tables import awaited_destination
 from spark_sink.spanner.schema_changes import change_tables
+from tests.retried import noted_causes, still_retried
 
 DONE, RUNNING = Operation(name="operations/1", done=True), Operation(name="operations/1")
 
@@ -72,9 +75,26 @@ def test_a_change_is_made_though_spanner_cannot_be_reached_for_a_while(port: tup
 def test_a_database_that_does_not_answer_for_long_is_an_error_that_a_restart_may_heal(
     port: tuple[grpc.Server, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_changes, "PATIENCE", 0.2)
+    monkeypatch.setattr(schema_changes, "PATIENCE", 0.5)
+    causes = noted_causes(monkeypatch)
     with pytest.raises(UnreachableError, match=r"Spanner does not answer for projects/p/.*UNAVAILABLE"):
         changed(port, Admin([grpc.StatusCode.UNAVAILABLE]))
+    assert causes
+    where = "cannot look at the tables of projects/p/instances/i/databases/d: Spanner does not answer at "
+    assert all(cause.startswith(where) for cause in causes)
+    assert still_retried() == []
+
+
+def test_a_destination_that_does_not_answer_is_asked_again_and_named_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.1)
+    causes = noted_causes(monkeypatch)
+    with pytest.raises(UnreachableError):
+        awaited_destination(Target("p", "i", "d", None, "127.0.0.1:1"), None, patience=0.5)
+    assert causes
+    assert all(cause.startswith("cannot write projects/p/instances/i/databases/d: no Spanner") for cause in causes)
+    assert still_retried() == []
 
 
 def test_a_missing_permission_is_final_at_once_and_says_which_role_is_needed(port: tuple[grpc.Server, int]) -> None:
