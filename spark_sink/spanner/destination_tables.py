@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from connector.core.dialects import Dialect
 from connector.core.health.retries import Cause
@@ -93,16 +93,15 @@ def awaited_destination(target: Target, emulator_host: str | None, patience: flo
         return Cause(f"cannot write {target.path}: {error.message}", hint=error.hint)
 
     with attempts(cause, f"look at {target.path}") as tried:
-        for attempt in Retrying(
+        retrying = AsyncRetrying(
             retry=retry_if_exception_type(UnreachableError),
             stop=stop_after_delay(patience),
             wait=wait_random_exponential(multiplier=0.5, max=5),
             before_sleep=tried.before_sleep,
             reraise=True,
-        ):
-            with attempt:
-                return asyncio.run(destination_at(target, emulator_host))
-    raise AssertionError("the last attempt returns or raises")
+        )
+        # In one event loop: gRPC calls a loop that is closed if another one follows.
+        return asyncio.run(retrying(destination_at, target, emulator_host))
 
 
 async def destination_at(target: Target, emulator_host: str | None) -> Destination:

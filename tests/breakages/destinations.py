@@ -12,6 +12,7 @@ from emulator.bigquery.double import BigQueryDouble
 from tests.breakages.breakage import Breakage, Scene
 from tests.breakages.service import started
 from tests.breakages.source import delivering, reading
+from tests.faults.link import Link, linked
 from tests.soak.process_tree import is_jvm, kill, process_tree
 
 _DATASET = "replica"
@@ -33,8 +34,8 @@ def _bigquery(folder: Path, *, breaks: Callable[[BigQueryDouble], object]) -> It
 
 
 @contextmanager
-def _dropped_database(folder: Path) -> Iterator[Scene]:
-    with find_or_start() as emulator:
+def _database(folder: Path, *, breaks: Callable[[SampleDatabase, Link], object]) -> Iterator[Scene]:
+    with find_or_start() as emulator, linked(emulator.host) as link:
         replica = SampleDatabase.create(emulator.host)
         replica.run_ddl(f"DROP CHANGE STREAM {replica.change_stream}")  # on which an emulator may crash
         sink = {
@@ -42,10 +43,10 @@ def _dropped_database(folder: Path) -> Iterator[Scene]:
             "project": replica.project,
             "instance": replica.instance,
             "database": replica.database_id,
-            "emulator_host": emulator.host,
+            "emulator_host": link.host,
             "dead_letters": str(folder / "dead"),
         }
-        with delivering(folder, replica.drop, sink=sink) as scene:
+        with delivering(folder, lambda: breaks(replica, link), sink=sink) as scene:
             yield scene
 
 
@@ -104,8 +105,15 @@ BREAKAGES = (
         "The destination's database is dropped",
         "The database that the Spanner sink writes is dropped.",
         "database not found",
-        _dropped_database,
+        partial(_database, breaks=lambda replica, _: replica.drop()),
         code=1,
+    ),
+    Breakage(
+        "The destination's database does not answer",
+        "Every connection of the Spanner sink is reset, and none is accepted any more.",
+        "cannot write",
+        partial(_database, breaks=lambda _, link: link.down()),
+        named=frozenset({"sink_failing"}),
     ),
     Breakage(
         "Spark's JVM is killed again and again",
