@@ -157,7 +157,7 @@ class TablesDelivery:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""
         before = report_of(self._stream, self.consumer)
         states = {table: failed.get(table, "") for table in due}
-        self._unsettled = {**self._unsettled, **failed}
+        self._unsettled = {**{table: why for table, why in self._unsettled.items() if table not in due}, **failed}
         after = before.after(0, 0, states)
         if after != before:
             write_report(self._stream, self.consumer, after)

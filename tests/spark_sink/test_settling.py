@@ -25,7 +25,7 @@ from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.tables.config import TablesConfig
 from spark_sink.tables.delivery import TablesDelivery
 from spark_sink.tables.kept_rows import KeptRows
-from spark_sink.tables.merge_into import TablesWriter
+from spark_sink.tables.merge_into import Merged, TablesWriter, Written
 from tests.connector.backfill.builders import T, recorded, spool_with_start
 from tests.spark_sink.bigquery.deliveries.runs import SOURCE
 
@@ -226,6 +226,37 @@ def test_a_table_whose_deleted_rows_cannot_be_removed_keeps_no_other_from_it_and
     refused.clear()
     settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
     assert (kept.tables(), report_of(spool, "tables").stopped) == (frozenset(), {})
+
+
+def test_a_table_whose_deleted_rows_are_removed_at_another_attempt_is_not_reported_again(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of another table's backfill is one, in the same process."""
+    sink = {"type": "tables", "path": "/lake", "dead_letters": str(tmp_path / "dead-letters")}
+    config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
+    assert isinstance(config.sink, TablesConfig)
+    KeptRows(spool, "tables", list).add(frozenset("AB"))
+    refused = {"A"}
+
+    def remove(_: TablesWriter, __: SparkSession, table: str) -> None:
+        if table in refused:
+            raise TableError(f"no DELETE from {table}")
+
+    monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
+    monkeypatch.setattr(TablesWriter, "write", lambda *_, **__: Written(Merged(2, 2, {"B": 1}), {}))
+    monkeypatch.setattr("spark_sink.tables.delivery.missing_library", lambda *_: "")
+    delivery = TablesDelivery(config, config.sink)
+    settlement = Settlement(delivery, config)
+    done(spool, "A")
+    settlement.look(SPARK)
+    delivery.run(cast("DataFrame", None))
+    assert list(report_of(spool, "tables").stopped) == ["A"]
+    refused.clear()
+    done(spool, "A", "B")
+    settlement.look(SPARK)
+    assert report_of(spool, "tables").stopped == {}
+    delivery.run(cast("DataFrame", None))
+    assert report_of(spool, "tables").stopped == {}
 
 
 def test_without_a_backfill_no_table_has_kept_rows(tmp_path: Path) -> None:
