@@ -189,11 +189,12 @@ class SpannerClient:
         Raises:
             grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.
         """
-        session = await self._current_session()
-        request = self._request(session, sql, parameters, at)
-        headers = call_headers(self.database, "session", session)
+        session: str | None = None
         assert self._transport is not None
         try:
+            session = await self._current_session()
+            request = self._request(session, sql, parameters, at)
+            headers = call_headers(self.database, "session", session)
             async with self._transport.streaming(STREAMING_SQL, request, headers, behind=behind) as take:
                 while messages := await take():
                     yield messages

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import grpc
 from google.api_core.exceptions import ClientError, Forbidden, GoogleAPICallError, from_grpc_status
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
@@ -21,7 +20,17 @@ from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import ADMIN, SETUP_TIMEOUT
-from connector.spanner.errors import READER, Access, Action, CallError, classified, gone_container, retried, setup_error
+from connector.spanner.errors import (
+    READER,
+    Access,
+    Action,
+    CallError,
+    classify_library,
+    gone_container,
+    retried,
+    setup_error,
+)
+from connector.spanner.refusals import refusal
 from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.spanner.config import Target
@@ -113,7 +122,9 @@ def _requested(client: BlockingClient, access: Access, what: str, hint: str, cal
                     try:
                         return call()
                     except GoogleAPICallError as error:
-                        found = classified(error.grpc_status_code or grpc.StatusCode.UNKNOWN, str(error.message))
+                        found = replace(classify_library(error), proxy=client.proxy)
+                        if found.action is Action.WAIT:
+                            client.renew_token()
                         if found.action is not Action.STOP:
                             raise _RetriedError(found) from error
                         raise _refused(error, found, client.database, access, what, hint) from error
@@ -128,7 +139,9 @@ def _refused(
     if gone_container(found):
         return setup_error(found, database, access)
     why = " ".join(str(error.message).split())
-    if isinstance(error, Forbidden) and access is WRITER:
+    if isinstance(error, Forbidden) and (known := refusal(found.details.reason, found.message)):
+        what, hint = f"{what}: {known.why}", known.hint
+    elif isinstance(error, Forbidden) and access is WRITER:
         hint = "Make it by hand, or give the sink roles/spanner.databaseAdmin, and start again."
     kind = PermanentError if isinstance(error, ClientError) else SinkError
     return kind(f"{database} {what} ({error.code}: {why})", hint=hint)

@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from connector.errors import UnreachableError
+from connector.errors import StreamError, UnreachableError
 from connector.spanner import client as client_module
 from connector.spanner import tokens
 from connector.spanner.client import SpannerClient
@@ -54,6 +54,24 @@ def test_a_call_whose_credentials_are_refused_renews_the_token_and_a_later_one_m
             assert credentials.token is None
             server.accept()
             assert await client.rows("SELECT CURRENT_TIMESTAMP")
+
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
+        asyncio.run(main(server))
+
+
+def test_a_token_that_is_refused_for_a_session_is_renewed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SETUP_TIMEOUT", 1.0)
+    scenario = Scenario.generate(5, origin=time.time_ns(), seconds=5, dialect="googlesql", mode="IMMUTABLE_KEY_RANGE")
+    name = f"projects/{scenario.project}/instances/{scenario.instance}/databases/{scenario.database}"
+
+    async def main(server: ScriptedServer) -> None:
+        credentials = Credentials()
+        server.refuse(*REFUSAL)
+        async with SpannerClient(name, server.host).connected() as client:
+            client._tokens = Tokens(credentials)
+            with pytest.raises(StreamError, match=r"does not accept the credentials"):
+                await client.rows("SELECT CURRENT_TIMESTAMP")
+            assert credentials.token is None
 
     with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         asyncio.run(main(server))

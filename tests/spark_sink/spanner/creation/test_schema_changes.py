@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 from google.longrunning.operations_pb2 import Operation  # type: ignore[import-untyped]
+from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from connector.errors import UnreachableError
 from connector.spanner import client
+from connector.spanner.blocking import BlockingClient
 from spark_sink.errors import PermanentError
 from spark_sink.spanner import schema_changes
 from spark_sink.spanner.config import Target
@@ -45,6 +48,9 @@ class Admin(grpc.GenericRpcHandler):  # type: ignore[misc]
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(answer, grpc.StatusCode):
                 context.abort(answer, "as it is said")
+            if isinstance(answer, Status):
+                context.set_trailing_metadata((("grpc-status-details-bin", answer.SerializeToString()),))
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, answer.message)
             assert isinstance(answer, Message)
             return bytes(answer.SerializeToString())
 
@@ -108,3 +114,34 @@ def test_a_change_that_the_database_refuses_later_is_final_and_says_why(port: tu
     failed = Operation(name="operations/1", done=True, error=Status(code=9, message="Table T has rows"))
     with pytest.raises(PermanentError, match=r"refuses a change of its tables \(400: Table T has rows\). Make it by"):
         changed(port, Admin([RUNNING], [RUNNING, failed]))
+
+
+def test_a_refusal_that_is_no_missing_role_is_named_as_itself_with_what_cures_it(
+    port: tuple[grpc.Server, int],
+) -> None:
+    info = Any()
+    info.Pack(ErrorInfo(reason="SERVICE_DISABLED", domain="googleapis.com"))
+    with pytest.raises(PermanentError, match=r"the Spanner API is disabled.*Enable spanner\.googleapis\.com") as caught:
+        changed(port, Admin([Status(code=7, message="as it is said", details=[info])]))
+    assert "databaseAdmin" not in str(caught.value)
+
+
+def test_a_refused_token_is_not_sent_again(port: tuple[grpc.Server, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed: list[BlockingClient] = []
+    monkeypatch.setattr(BlockingClient, "renew_token", lambda one: renewed.append(one))
+    changed(port, Admin([grpc.StatusCode.UNAUTHENTICATED, RUNNING]))
+    assert len(renewed) == 1
+
+
+def test_a_proxy_that_may_be_why_nothing_answers_is_named(
+    port: tuple[grpc.Server, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Behind(BlockingClient):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[arg-type]  # as they were given
+            self.proxy = "https_proxy"
+
+    monkeypatch.setattr(schema_changes, "BlockingClient", Behind)
+    monkeypatch.setattr(schema_changes, "PATIENCE", 0.1)
+    with pytest.raises(UnreachableError, match=r"the proxy that https_proxy names"):
+        changed(port, Admin([grpc.StatusCode.UNAVAILABLE]))
