@@ -112,6 +112,11 @@ class Omissions:
         source = self._looked().source
         return source is not None and table not in source
 
+    @property
+    def may_relax(self) -> bool:
+        """Whether columns of the destination may be made nullable."""
+        return self._relax is not None
+
     def relax(self, columns: Mapping[str, Collection[str]]) -> None:
         """Makes columns of the destination nullable where that is allowed; each is tried once.
 

@@ -129,7 +129,7 @@ class Planner:
 
     def _relax(self, rows: Sequence[MergedRow]) -> None:
         """Has columns made nullable that the destination requires and rows have no value for."""
-        if self._omissions is None:
+        if self._omissions is None or not self._omissions.may_relax:
             return
         needs: dict[str, set[str]] = defaultdict(set)
         for row in rows:
