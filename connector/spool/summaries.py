@@ -143,12 +143,28 @@ def in_short(one: EpochSummary) -> EpochSummary:
     )
 
 
+class HeldBytes:
+    """Counts the bytes of epochs' files, and of the cuts' files that they refer to, each once."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._cuts: dict[str, int] = {}
+
+    def add(self, epochs: Iterable[EpochSummary]) -> None:
+        """Counts further epochs."""
+        for epoch in epochs:
+            self._held += epoch.held
+            if epoch.cut_path:
+                self._cuts[epoch.cut_path] = epoch.cut_bytes
+
+    @property
+    def total(self) -> int:
+        """The bytes of all of them."""
+        return self._held + sum(self._cuts.values())
+
+
 def held_bytes(epochs: Iterable[EpochSummary]) -> int:
     """The bytes of the epochs' files and of the cuts' files that they refer to."""
-    held = 0
-    cuts: dict[str, int] = {}
-    for epoch in epochs:
-        held += epoch.held
-        if epoch.cut_path:
-            cuts[epoch.cut_path] = epoch.cut_bytes
-    return held + sum(cuts.values())
+    held = HeldBytes()
+    held.add(epochs)
+    return held.total

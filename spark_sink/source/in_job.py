@@ -26,6 +26,7 @@ from connector.core.health.states import END_REACHED, StreamState
 from connector.errors import TRANSIENT, SpoolError, StreamError
 from connector.spool.lifecycle import pause_of, state_of
 from connector.spool.reading import Spool
+from connector.spool.summaries import HeldBytes
 from spark_sink.source.options import InJobOptions
 from spark_sink.source.read_limits import ReadAllAvailable, ReadLimit
 
@@ -216,7 +217,7 @@ def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: boo
         StreamError: the reader failed, or was silent for :data:`SILENCE` seconds.
     """
     seen, has_news = done, takes_empty
-    held = sum(epoch.held for epoch in spool.summaries(spool.floor(), done)) if whole else 0
+    held = _held_until(spool, done) if whole else HeldBytes()
     reader.rest()
     while True:
         reader.ensure()
@@ -224,12 +225,26 @@ def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: boo
         newest = spool.latest()
         if newest > seen:
             has_news = has_news or any(one.rows or one.gap for one in spool.manifests(seen + 1, newest))
-            held += sum(epoch.held for epoch in spool.summaries(seen + 1, newest)) if whole else 0
+            if whole:
+                held.add(spool.summaries(seen + 1, newest))
             seen = newest
-        if is_over or (has_news and newest > done and (not whole or held >= _NEARLY_FULL)):
+        if is_over or (has_news and newest > done and (not whole or held.total >= _NEARLY_FULL)):
             return seen if has_news else done
         reader.listen(newest)
         time.sleep(spool.storage.poll_interval)
+
+
+def _held_until(spool: Spool, done: int) -> HeldBytes:
+    """What the spool keeps up to an epoch that is done. A daemon may prune it meanwhile: then it is counted again."""
+    while True:
+        held, floor = HeldBytes(), spool.floor()
+        try:
+            held.add(spool.summaries(floor, done))
+        except SpoolError:
+            if spool.floor() == floor:
+                raise
+        else:
+            return held
 
 
 def config_document(options: InJobOptions, spool: str) -> bytes:

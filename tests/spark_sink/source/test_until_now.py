@@ -1,6 +1,7 @@
 """The reader inside a job, in a run that takes what there is until now: all of it, and an error is never an end."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from connector.core.health.retries import SPANNER, Cause, Retry
 from connector.core.health.states import NEVER, StreamState
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, StreamError
+from connector.spool import cuts
 from connector.spool.lifecycle import request_pause, write_state
 from connector.spool.reading import Spool
 from spark_sink.source import epoch_stream, in_job
@@ -262,6 +264,32 @@ def test_a_spool_that_is_nearly_full_is_delivered_because_the_reader_waits_for_t
 ) -> None:
     monkeypatch.setattr(in_job, "_NEARLY_FULL", 1)
     assert runs.once(2, *[-1] * 1000) == (1, 2)
+
+
+def test_a_spool_is_nearly_full_with_the_files_of_cuts_as_the_daemon_counts_them(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuts, "INLINE", 0)
+    alike = SpoolMaker(tmp_path / "alike")
+    alike.fill(2)
+    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.bytes - 40)
+    assert runs.once(2, -1, StreamError("the daemon waits for room")) == (1, 2)
+
+
+def test_epochs_that_are_pruned_while_a_run_begins_do_not_end_it(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runs.once(3) == (1, 3)
+    reader = runs.reader(1)
+    writer, floor_of, pruned = SpoolMaker(runs.spool, reopen=True).writer, Spool.floor, list[int]()
+
+    def floor(spool: Spool) -> int:
+        found = floor_of(spool)
+        if spool is reader._spool and not any(pruned):  # by the daemon of the run before, once it knows what is done
+            pruned.append(writer.prune(now=time.time_ns(), grace=0))
+        return found
+
+    monkeypatch.setattr(Spool, "floor", floor)
+    assert runs._batch(reader, lambda start: reader.latestOffset(start, ReadAllAvailable())) == (4, 4)
+    assert pruned[-1] == 2
 
 
 def test_the_daemon_reads_until_now_and_one_that_was_stopped_before_is_started_again(tmp_path: Path) -> None:
