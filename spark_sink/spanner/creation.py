@@ -16,6 +16,7 @@ from connector.log import Log
 from connector.spanner.blocking import DatabaseAddress
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of
+from connector.spanner.errors import READER, Access
 from spark_sink.errors import SinkError
 from spark_sink.source.known_tables import KnownTables
 from spark_sink.spanner.config import SpannerConfig, Target
@@ -149,7 +150,7 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulat
         SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
     """
     there = awaited_destination(target, emulator_host)
-    types = asyncio.run(_column_types(target, emulator_host))
+    types = asyncio.run(_column_types(target, emulator_host, WRITER))
     wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host or emulator_host))
     if wanted:
         _log.warning(
@@ -309,10 +310,12 @@ def _plain(name: str) -> str:
     return re.sub(r'[`"]', "", name).removeprefix("public.")
 
 
-async def _column_types(address: DatabaseAddress, emulator_host: str | None) -> dict[tuple[str, str], str]:
+async def _column_types(
+    address: DatabaseAddress, emulator_host: str | None, access: Access = READER
+) -> dict[tuple[str, str], str]:
     host = address.emulator_host or emulator_host
     database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
-    client = SpannerClient(database, host, address.endpoint)
+    client = SpannerClient(database, host, address.endpoint, access=access)
     async with client.connected():
         dialect = await dialect_of(client)
         rows = await client.rows(

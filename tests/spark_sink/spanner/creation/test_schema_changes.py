@@ -12,13 +12,16 @@ from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from connector.core.dialects import GOOGLESQL
 from connector.errors import UnreachableError
 from connector.spanner import client
 from connector.spanner.blocking import BlockingClient
+from connector.spanner.relations import Relations
 from spark_sink.errors import PermanentError
-from spark_sink.spanner import schema_changes
+from spark_sink.spanner import creation, schema_changes
 from spark_sink.spanner.config import Target
-from spark_sink.spanner.destination_tables import awaited_destination
+from spark_sink.spanner.creation import make_nullable
+from spark_sink.spanner.destination_tables import Destination, awaited_destination
 from spark_sink.spanner.schema_changes import change_tables
 from tests.retried import noted_causes, still_retried
 
@@ -145,3 +148,13 @@ def test_a_proxy_that_may_be_why_nothing_answers_is_named(
     monkeypatch.setattr(schema_changes, "PATIENCE", 0.1)
     with pytest.raises(UnreachableError, match=r"the proxy that https_proxy names"):
         changed(port, Admin([grpc.StatusCode.UNAVAILABLE]))
+
+
+def test_a_destination_whose_columns_cannot_be_read_is_advised_on_by_its_own_section(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.1)
+    found = Destination(GOOGLESQL, Relations((), {}, frozenset(), {}, frozenset()), {})
+    monkeypatch.setattr(creation, "awaited_destination", lambda *_: found)
+    with pytest.raises(UnreachableError, match=r"or sink\.emulator_host"):
+        make_nullable({"T": ["c"]}, Target("p", "i", "d", None, "127.0.0.1:1"), None)
