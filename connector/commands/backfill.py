@@ -18,9 +18,9 @@ from typing import TextIO
 
 from connector.backfill.documents import Backfill, Why
 from connector.backfill.records import RecordedBackfill, backfills, check_movable, find, record, spool_path
-from connector.commands.backfill_report import reported
+from connector.commands.backfill_report import log_done, rejected, reported
 from connector.commands.backfill_requests import Requests
-from connector.commands.sink_process import Patience, SinkError, SinkProcess
+from connector.commands.sink_process import Patience, SinkError, SinkFailedPermanentlyError, SinkProcess
 from connector.commands.threads import finished_in_thread
 from connector.config.loading import Config
 from connector.config.values import parse_duration
@@ -83,6 +83,7 @@ async def backfill(
     Raises:
         ConfigurationError: a table is not watched, or a backfill of other tables is not finished.
         DataLostError: Spanner no longer retains the rows as of the backfill's timestamp.
+        SinkFailedPermanentlyError: the backfill is done, but it has stopped tables.
         SpannerCdcError: one clear line; what is in the backfill's spool is kept.
     """
     spool = Spool.at(config.spool.path)
@@ -106,6 +107,21 @@ async def backfill(
         metrics=metrics,
         screen=terminal(),
     )
+    check_rejected(find(spool, due.number))
+
+
+def check_rejected(one: RecordedBackfill | None) -> None:
+    """Checks that no table was stopped by a backfill that is done: its rows are not at the destination.
+
+    Raises:
+        SinkFailedPermanentlyError: one was.
+    """
+    if one is not None and one.progress.is_done and (stopped := rejected(one).stopped):
+        whys = "; ".join(f"{table}: {why}" for table, why in sorted(stopped.items()))
+        raise SinkFailedPermanentlyError(
+            f"backfill {one.document.number} is done, but rows of tables that it stopped are dead letters: {whys}",
+            hint="Once they are mended, stop the sink, and run `spanner-cdc dead-letters replay`.",
+        )
 
 
 def start_after(now: int) -> int:
@@ -354,8 +370,7 @@ async def delivered(
             raise _lost(one) from error
     state = find(spool, number)
     if state is not None and state.progress.is_done:
-        rows = sum(table.rows for table in state.progress.tables)
-        _log.info("backfill done", number=number, tables=len(state.progress.tables), rows=rows)
+        log_done(state)
 
 
 def log_failure(error: BaseException, *, stream_continues: bool = True) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TextIO
@@ -16,6 +16,7 @@ from connector.errors import SpoolError
 from connector.log import Log, draw
 from connector.progress import bar as share_drawn
 from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, SinkReport, reports_of
 
 Report = dict[str, object]
 Line = dict[str, str | int | float]
@@ -51,6 +52,38 @@ class BackfillStates:
         return found
 
 
+def rejected(one: RecordedBackfill) -> SinkReport:
+    """The rows of a backfill that became dead letters, and the tables that were stopped and are not replayed.
+
+    Raises:
+        SpoolError: that cannot be read.
+    """
+    found = reports_of(one.spool).values()
+    stopped = {table: why for report in found for table, why in report.stopped.items()}
+    return NOTHING.after(1, sum(report.refused for report in found), stopped)
+
+
+def dead_letters_of(filled: Iterable[Report]) -> int:
+    """The rows of described backfills that became dead letters."""
+    return sum(one["dead_letters"] for one in filled if isinstance(one["dead_letters"], int))
+
+
+def log_done(one: RecordedBackfill) -> None:
+    """Logs that a backfill is done, and what of it is not at the destination."""
+    number, tables = one.document.number, one.progress.tables
+    _log.info("backfill done", number=number, tables=len(tables), rows=sum(table.rows for table in tables))
+    found = rejected(one)
+    if found.refused:
+        _log.error(
+            "rows of the backfill became dead letters: mend what `spanner-cdc dead-letters list` names, stop the sink,"
+            " and run `spanner-cdc dead-letters replay`",
+            action="backfill_rejected",
+            number=number,
+            dead_letters=found.refused,
+            stopped_tables=", ".join(sorted(found.stopped)),
+        )
+
+
 def described(one: RecordedBackfill) -> Report:
     """A backfill and the state of each of its tables, for JSON."""
     document = one.document
@@ -61,6 +94,7 @@ def described(one: RecordedBackfill) -> Report:
         "continues": document.continues or None,
         "done": one.progress.is_done,
         "lost": one.progress.lost,
+        "dead_letters": rejected(one).refused,
         "tables": [table.model_dump(mode="json") for table in one.progress.tables],
     }
 
@@ -71,7 +105,8 @@ def lines_of(one: Report) -> list[str]:
     assert isinstance(tables, list)
     done = sum(table["state"] == "done" for table in tables)
     rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
-    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{rest}"]
+    refused = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""
+    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{refused}{rest}"]
     for table in tables:
         why = f": {table['why']}" if table["why"] else ""
         lines.append(

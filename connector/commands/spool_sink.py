@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connector.commands.backfill_report import BackfillStates
+from connector.commands.backfill_report import BackfillStates, dead_letters_of
 from connector.commands.threads import finished_in_thread
 from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
@@ -224,8 +224,9 @@ class SpoolSink:
     async def _collect_sink_reports(self) -> None:
         """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
         with suppress(SpoolError):
-            self._metrics.reported(await asyncio.to_thread(reports_of, self.spool))
-            self._metrics.backfills = await asyncio.to_thread(self._backfills.current)
+            reports = await asyncio.to_thread(reports_of, self.spool)
+            self._metrics.backfills = filled = await asyncio.to_thread(self._backfills.current)
+            self._metrics.reported(reports, of_backfills=dead_letters_of(filled))
 
     def _warn_of_strays(self) -> None:
         strays, now = self.writer.strays, time.monotonic()

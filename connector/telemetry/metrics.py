@@ -120,10 +120,10 @@ class ReaderMetrics:
         """The sink's process has ended with a transient error, and is restarted."""
         self.sink_restarts, self.sink_restart_at = self.sink_restarts + 1, time.time_ns()
 
-    def reported(self, reports: Mapping[str, SinkReport]) -> None:
-        """Takes the newest reports of the sinks, by their names."""
+    def reported(self, reports: Mapping[str, SinkReport], *, of_backfills: int = 0) -> None:
+        """Takes the newest reports of the sinks, by their names, and how many rows of backfills became dead letters."""
         self.deliveries.reported(reports)
-        self.dead_letters = sum(report.refused for report in reports.values())
+        self.dead_letters = sum(report.refused for report in reports.values()) + of_backfills
         self.failed_sinks = failed_sinks(reports)
         self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())

@@ -10,10 +10,15 @@ import pytest
 
 from connector import log
 from connector.backfill.documents import Progress, TableProgress
-from connector.backfill.records import spool_of, write_progress
+from connector.backfill.records import backfills, spool_of, write_progress
 from connector.commands import backfill_report
+from connector.commands.backfill import check_rejected
 from connector.commands.backfill_report import bar, reported
+from connector.commands.sink_process import SinkFailedPermanentlyError
+from connector.commands.states.report import status_of, status_text
 from connector.log import Log, terminal
+from connector.spool.sink_report import NOTHING, write_report
+from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.backfill.builders import T, recorded, spool_with_start
 
 
@@ -77,3 +82,45 @@ def test_no_bar_is_drawn_beside_lines_of_json_or_in_a_file(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     log.configure(json=False, verbose=False)
     assert terminal() is None
+
+
+def test_dead_letters_of_a_backfill_are_named_at_its_end_and_raise_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, dict[str, object]]] = []
+    monkeypatch.setattr(Log, "error", lambda _, text, **fields: said.append((text, fields)))
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    own = spool_of(spool, 1)
+    tables = tuple(TableProgress(table=table, state="done", rows=3) for table in "AB")
+    write_progress(own, Progress(updated=T, tables=tables))
+    (one,) = backfills(spool)
+    backfill_report.log_done(one)
+    check_rejected(one)
+    assert said == []
+    write_report(own, "tables", NOTHING.after(1, 3, {"A": "column Name is another type there"}))
+    backfill_report.log_done(one)
+    ((text, fields),) = said
+    assert "rows of the backfill became dead letters" in text
+    assert (fields["number"], fields["dead_letters"], fields["stopped_tables"]) == (1, 3, "A")
+    with pytest.raises(
+        SinkFailedPermanentlyError, match="tables that it stopped are dead letters: A: column Name is another type"
+    ):
+        check_rejected(one)
+    assert "WARNING dead_letters: 3 rows became dead letters" in status_text(status_of(spool, 0), with_errors=False)
+    report = backfill_report.BackfillStates(spool).current()
+    assert backfill_report.dead_letters_of(report) == 3
+    assert "2 of 2 tables done, 3 rows became dead letters" in backfill_report.lines_of(report[0])[0]
+    metrics = ReaderMetrics()
+    metrics.reported({"tables": NOTHING.after(1, 2, {})}, of_backfills=3)
+    assert metrics.dead_letters == 5
+
+
+def test_a_backfill_whose_stopped_tables_are_replayed_has_succeeded(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    own = spool_of(spool, 1)
+    write_progress(own, Progress(updated=T, tables=(TableProgress(table="A", state="done", rows=3),)))
+    write_report(own, "tables", NOTHING.after(1, 3, {"A": "why"}).without("A"))
+    (one,) = backfills(spool)
+    check_rejected(one)
