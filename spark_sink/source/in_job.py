@@ -24,6 +24,7 @@ import orjson
 from connector.config.sections import SpoolConfig
 from connector.core.health.states import END_REACHED, StreamState
 from connector.errors import TRANSIENT, SpoolError, StreamError
+from connector.spool import consumers
 from connector.spool.lifecycle import pause_of, state_of
 from connector.spool.reading import Spool
 from connector.spool.summaries import HeldBytes
@@ -228,18 +229,25 @@ def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: boo
             if whole:
                 held.add(spool.summaries(seen + 1, newest))
             seen = newest
+        if whole and held.total >= _NEARLY_FULL:
+            held = _held_until(spool, seen)
         if is_over or (has_news and newest > done and (not whole or held.total >= _NEARLY_FULL)):
             return seen if has_news else done
         reader.listen(newest)
         time.sleep(spool.storage.poll_interval)
 
 
-def _held_until(spool: Spool, done: int) -> HeldBytes:
-    """What the spool keeps up to an epoch that is done. A daemon may prune it meanwhile: then it is counted again."""
+def _held_until(spool: Spool, last: int) -> HeldBytes:
+    """What a daemon keeps up to an epoch. It may prune meanwhile what every consumer is done with: that is not counted.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
     while True:
         held, floor = HeldBytes(), spool.floor()
+        passed = min((one.epoch for one in consumers.consumers(spool)), default=0)
         try:
-            held.add(spool.summaries(floor, done))
+            held.add(spool.summaries(max(floor, passed + 1), last))
         except SpoolError:
             if spool.floor() == floor:
                 raise

@@ -276,6 +276,16 @@ def test_a_spool_is_nearly_full_with_the_files_of_cuts_as_the_daemon_counts_them
     assert runs.once(2, -1, StreamError("the daemon waits for room")) == (1, 2)
 
 
+def test_a_spool_is_not_full_of_what_the_run_before_has_taken(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = SpoolMaker(tmp_path / "alike")
+    alike.fill(4)
+    assert runs.once(4) == (1, 4)
+    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.bytes)
+    assert runs.once(1, -1, 1) == (5, 6)
+
+
 def test_epochs_that_are_pruned_while_a_run_begins_do_not_end_it(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     assert runs.once(3) == (1, 3)
     reader = runs.reader(1)
