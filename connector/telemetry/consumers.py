@@ -10,7 +10,7 @@ from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
-from connector.telemetry.retrying import retries_of_others
+from connector.telemetry.retrying import Heard, retries_of_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class ConsumerStates:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
+        self._heard = Heard()
         self.known: tuple[ConsumerState, ...] = ()
         self.retries: tuple[Retry, ...] = ()
 
@@ -51,7 +52,7 @@ class ConsumerStates:
         """Reads the consumers; where the spool cannot be read, those known before remain."""
         with suppress(SpoolError, OSError):
             files = self._spool.storage.list("consumers")
-            self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True))
+            self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True, heard=self._heard))
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}
             self.known = tuple(
                 before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch)

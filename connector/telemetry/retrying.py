@@ -43,6 +43,9 @@ STALE = 45 * SECOND
 _FORGOTTEN = 3600 * SECOND
 """After so long it is deleted."""
 
+_REMEMBERED = 10_000
+"""Documents that one who looks at intervals remembers; each process has another name."""
+
 _LOOK = 2.0
 """Seconds between two looks at what fails."""
 
@@ -188,7 +191,31 @@ def attempts(cause_of: Callable[[BaseException], Cause], part: str) -> Iterator[
         noted.over()
 
 
-def retries_of_others(spool: Spool, now: int, names: Iterable[str] | None = None, *, tidy: bool = False) -> list[Retry]:
+class Heard:
+    """Since when documents are as they are, by the clock of one who looks at intervals.
+
+    The clock of another machine may be wrong: a process whose documents are repeated runs, whatever time they say.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int | None]] = {}
+
+    def at(self, name: str, written: int, now: int) -> int | None:
+        """When a document was written; None if its clock is far from ours, and it has not been repeated yet."""
+        before = self._known.get(name)
+        if before is not None and before[0] == written:
+            return before[1]
+        at = min(written, now) if abs(now - written) < STALE else None if before is None else now
+        self._known.pop(name, None)
+        self._known[name] = written, at
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return at
+
+
+def retries_of_others(
+    spool: Spool, now: int, names: Iterable[str] | None = None, *, tidy: bool = False, heard: Heard | None = None
+) -> list[Retry]:
     """What other processes have failed at for long, and retry.
 
     Args:
@@ -196,11 +223,12 @@ def retries_of_others(spool: Spool, now: int, names: Iterable[str] | None = None
         now: nanoseconds since 1970.
         names: of the files beside the consumers; None to list them.
         tidy: whether documents of processes that were killed are deleted.
+        heard: of one who looks at intervals. Others see nothing of a machine whose clock is far off.
 
     Raises:
         SpoolError: the spool cannot be read.
     """
-    found = []
+    found, heard = [], heard or Heard()
     for name in spool.storage.list("consumers") if names is None else names:
         data = contents(spool.storage, f"consumers/{name}") if RETRYING in name else None
         try:
@@ -209,8 +237,10 @@ def retries_of_others(spool: Spool, now: int, names: Iterable[str] | None = None
             continue  # of a later version
         if one is None:
             continue
-        if abs(now - one.written) < STALE:
-            found.append(one.retry.retry())
+        at = heard.at(name, one.written, now)
+        if at is not None and abs(now - at) < STALE:
+            retry, fast = one.retry.retry(), one.written - at
+            found.append(replace(retry, since=retry.since - fast, last=retry.last - fast))
         elif tidy and abs(now - one.written) > _FORGOTTEN:
             spool.storage.delete(f"consumers/{name}")
     return [retry for retry in retries.merged(found) if now - retry.since >= retries.LASTING]

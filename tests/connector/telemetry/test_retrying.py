@@ -20,6 +20,7 @@ from connector.telemetry.retrying import (
     RETRYING,
     STALE,
     Attempts,
+    Heard,
     RetryReporter,
     attempts,
     reporting_retries,
@@ -97,6 +98,21 @@ def test_half_a_minute_passes_until_it_is_an_alarm_and_a_killed_process_raises_n
     assert process.files
     assert retries_of_others(spool, process.now + 2 * 3600 * SECOND, tidy=True) == []
     assert process.files == []
+
+
+@pytest.mark.parametrize("fast", [-7200, -60, -20, 0, 20, 60, 7200])
+def test_what_a_machine_with_a_wrong_clock_retries_is_an_alarm_of_the_daemon(spool: Spool, fast: int) -> None:
+    process, heard, raised = Process(spool), Heard(), []
+    process.now += fast * SECOND
+    for second in range(60):
+        process.fails(1)
+        if found := retries_of_others(spool, NOW + second * SECOND, tidy=True, heard=heard):
+            raised.append((second, found[0].since))
+    assert raised[0][0] <= 30
+    assert abs(raised[-1][1] - NOW) <= 20 * SECOND
+    assert [second for second, _ in raised] == list(range(raised[0][0], 60)), "it stays"
+    ended = NOW + 60 * SECOND + STALE
+    assert retries_of_others(spool, ended, tidy=True, heard=heard) == [], "of a process that was killed"
 
 
 def test_processes_that_fail_at_the_same_are_one_alarm_since_the_first_of_them(spool: Spool) -> None:
