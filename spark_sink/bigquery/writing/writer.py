@@ -122,8 +122,15 @@ class BigQueryWriter:
     def finalize(self, stream: str) -> int:
         """Finalizes a pending stream; returns its number of rows."""
         connections().close(self._key(stream))
-        ended = self._sent(lambda: self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT))
-        return int(ended.row_count)
+
+        def once() -> int:
+            try:
+                ended = self._client().finalize_write_stream(name=stream, retry=None, timeout=_TIMEOUT)
+            except exceptions.NotFound:
+                raise self._expired() from None
+            return int(ended.row_count)
+
+        return self._sent(once)
 
     def commit(self, streams: Sequence[str], *, entry: str) -> None:
         """Makes the rows of finalized streams visible, all at once; those that are committed already are no error.

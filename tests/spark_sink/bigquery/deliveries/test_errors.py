@@ -327,20 +327,29 @@ def test_streams_that_were_committed_and_have_expired_are_not_committed_again(
     assert ids_of(scenario) == [1]
 
 
+@pytest.mark.parametrize("is_written", [False, True])
 def test_a_pending_stream_that_expires_while_it_is_written_is_one_line_and_the_next_run_writes_again(
-    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+    bigquery_double: BigQueryDouble,
+    make_scenario: MakeScenario,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,
+    is_written: bool,
 ) -> None:
     scenario = make_scenario(bigquery_double, "append-only")
     Sealing(scenario)([1, 2])
-    create = BigQueryWriter.create_pending
+    create, finalize = BigQueryWriter.create_pending, BigQueryWriter.finalize
 
     def short_lived(writer: BigQueryWriter) -> str:
         stream = create(writer)
         bigquery_double.expire(stream)
         return stream
 
+    def ended(writer: BigQueryWriter, stream: str) -> int:
+        bigquery_double.expire(stream)
+        return finalize(writer, stream)
+
     with monkeypatch.context() as patch:
-        patch.setattr(BigQueryWriter, "create_pending", short_lived)
+        patch.setattr(BigQueryWriter, *(("finalize", ended) if is_written else ("create_pending", short_lived)))
         line = line_of(scenario)
     assert "a pending stream of table" in line
     assert line.endswith("has expired. Run it again: none of its rows was visible, and all are written again.")
