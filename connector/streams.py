@@ -28,6 +28,16 @@ def open_streams() -> None:
 
 
 @contextmanager
+def standard_streams() -> Iterator[None]:
+    """Opens the standard streams that are closed, and in the end forgets those that cannot be written."""
+    open_streams()
+    try:
+        yield
+    finally:
+        give_up_streams()
+
+
+@contextmanager
 def writing_to_stdout() -> Iterator[None]:
     """Around writes to stdout.
 

@@ -5,10 +5,10 @@ Exit codes: 0 done, 1 failed (a restart may succeed), 2 invalid usage or configu
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
-from typing import NoReturn
 
 import click
 
@@ -16,7 +16,7 @@ from connector import log
 from connector.cli.common import INTERRUPTED, fail
 from connector.errors import StdoutError
 from connector.process import collect_rarely
-from connector.streams import give_up_streams, open_streams, writing_to_stdout
+from connector.streams import standard_streams, writing_to_stdout
 
 _COMMANDS = {
     "tail": ("stream:tail_command", "Prints events as JSON lines on stdout, in commit order."),
@@ -79,18 +79,16 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def main() -> None:
     """The entry point of ``spanner-cdc``."""
     collect_rarely()
-    open_streams()
-    try:
-        _run()
-    finally:
-        give_up_streams()
-
-
-def _run() -> NoReturn:
-    try:
+    with standard_streams(), _exit_codes():
         with writing_to_stdout():
             code = cli(prog_name="spanner-cdc", standalone_mode=False)
         sys.exit(code)
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    try:
+        yield
     except SystemExit:
         if "PacifyFlushWrapper" in type(sys.stdout).__name__:  # click ends with 1 where its help is not read
             sys.exit(0)

@@ -56,7 +56,7 @@ def test_a_table_that_is_dropped_while_it_is_written_ends_the_sink_with_a_line_a
         with pytest.raises(SinkError) as raised:
             sink.run()
     name = f"{scenario.dataset}.{scenario.place('Singers')[1]}"
-    assert str(raised.value).startswith(f"cannot write table {name} of BigQuery: it does not exist. Restore it")
+    assert str(raised.value).startswith(f"cannot write table {name} of BigQuery: the table does not exist. Restore it")
     scenario.client.create_table(definition)
     scenario.run()
     assert ids_of(scenario) == [3, 4]
