@@ -6,7 +6,7 @@ whatever is killed when, and whether a micro-batch that is repeated has the same
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,15 +146,22 @@ class TablesWriter:
         options: where the tables are, and what is in them.
         consumer: the name under which tables keep up to which epoch they are.
         keeps: whether the events of a table are written; those of the others are left out.
+        is_there: whether a table is in the destination, so that no other can have its name; None as ``keeps``.
     """
 
     def __init__(
-        self, spool: Spool, options: TableOptions, consumer: str, keeps: Callable[[str], bool] = lambda _: True
+        self,
+        spool: Spool,
+        options: TableOptions,
+        consumer: str,
+        keeps: Callable[[str], bool] = lambda _: True,
+        is_there: Callable[[str], bool] | None = None,
     ) -> None:
         self._spool = spool
         self._options = options
         self._consumer = consumer
         self._keeps = keeps
+        self._is_there = is_there or keeps
         self._compared: set[tuple[int, str]] = set()
         self._own = KnownTables(spool)
         self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
@@ -209,10 +216,9 @@ class TablesWriter:
         """Returns the tables that cannot be written, with their errors."""
         store = self.store(events.sparkSession)
         last = identified(self._spool, batch.last)
-        stopped = self._with_names_of_others([row["object"] for row in counts])
+        stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, self.tables()))
         tables: dict[str, LakeTable] = {}
-        keyed: dict[str, bool] = {}
-        applied: dict[str, int] = {}
+        keyed, applied = dict[str, bool](), dict[str, int]()
 
         @contextmanager
         def only(name: str) -> Iterator[None]:
@@ -268,11 +274,6 @@ class TablesWriter:
             list(threads.map(named, due))
         return stopped
 
-    def _with_names_of_others(self, names: Sequence[str]) -> dict[str, SpannerCdcError]:
-        """Those of some tables whose name in the destination is that of another table, too."""
-        found = colliding(sorted({*names, *filter(self._keeps, self.tables())}))
-        return {name: TableNameError([found[name]]) for name in names if name in found}
-
     def _applied(self, store: TableStore, table: LakeTable) -> int:
         """The last epoch that a table has.
 
@@ -288,8 +289,7 @@ class TablesWriter:
     def _merge(
         self, store: TableStore, table: LakeTable, changes: DataFrame, merging: "_Merging", *, whole: bool
     ) -> None:
-        spark = changes.sparkSession
-        view = f"spanner_cdc_{uuid4().hex}"
+        spark, view = changes.sparkSession, f"spanner_cdc_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
             tried(table.source, spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
@@ -352,6 +352,12 @@ class _Merging:
             return backfill_statement(table, target, rows)
         keeps = table.source in self.keeps_deleted
         return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
+
+
+def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[str, SpannerCdcError]:
+    """Those of some tables whose name in the destination is that of another table, too."""
+    found = colliding(sorted({*names, *others}))
+    return {name: TableNameError([found[name]]) for name in names if name in found}
 
 
 def _typed(events: DataFrame, table: LakeTable) -> DataFrame:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from connector.backfill.records import backfills, unfinished_tables
 from connector.config.loading import Config
+from connector.core.filters import RecordFilter
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError, clear_line
 from spark_sink.failures import SPARK_ERRORS
@@ -70,8 +71,11 @@ class TablesReplay:
         self._delivery = TablesDelivery(config, sink)
         self._unfinished = unfinished_tables(spool)
         known = [spool, *(one.spool for one in backfills(spool))]
+        tables = config.source.tables
+        kept = RecordFilter(tables.include, tables.exclude).keeps  # two had one name until one was excluded
         self._writers = {
-            one.header().spool_id: (TablesWriter(one, sink.options, sink.name), one is not spool) for one in known
+            one.header().spool_id: (TablesWriter(one, sink.options, sink.name, is_there=kept), one is not spool)
+            for one in known
         }
         self._rejected: dict[tuple[str, str], str] = {}
         self._written: set[str] = set()

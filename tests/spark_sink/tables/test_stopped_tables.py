@@ -176,6 +176,20 @@ def test_a_table_whose_dead_letters_were_removed_continues_with_a_warning(
     assert "table Singers continues: there are no dead letters of it at" in capsys.readouterr().err
 
 
+def test_a_table_whose_name_another_one_had_is_replayed_once_that_is_excluded(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    sink = Sink(lake, tmp_path, format="parquet", mode="append")
+    sink.maker.seal(change(1, [1], table="a.b"), change(1, [2], table="a_b"))
+    sink.deliver(1)
+    assert sink.replay() == Replayed(refused=2)
+    tables = sink.config.source.tables.model_copy(update={"exclude": ("a.b",)})
+    source = sink.config.source.model_copy(update={"tables": tables})
+    sink.config = sink.config.model_copy(update={"source": source})
+    assert sink.replay() == Replayed(sent=1, refused=1)
+    assert appended(sink, "a_b") == [(2, 1)]
+
+
 def test_dead_letters_of_another_spool_are_rejected(sink: Sink, tmp_path: Path) -> None:
     sink.deliver(2)
     other = Sink(sink.lake, tmp_path / "other", format="parquet", mode="append")
