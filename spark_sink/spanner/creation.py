@@ -64,7 +64,8 @@ class Creation:
         }
 
 
-_NAME = r"((?:[`\"]?[\w$]+[`\"]?\.?)+)"
+_PART = r"[`\"]?[\w$]+[`\"]?"
+_NAME = rf"({_PART}(?:\.{_PART})*)"
 _CREATED = re.compile(rf"\s*CREATE\s+(TABLE|SCHEMA|SEQUENCE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}", re.IGNORECASE)
 _FOREIGN_KEY = re.compile(
     rf",\s*((?:CONSTRAINT\s+\S+\s+)?FOREIGN\s+KEY\s*\([^)]*\)\s*REFERENCES\s+{_NAME}\s*\([^)]*\)"
