@@ -4,15 +4,8 @@ https://cloud.google.com/apis/design/errors and google.api.ErrorReason have the 
 """
 
 import re
-from typing import NamedTuple
 
-
-class Refusal(NamedTuple):
-    """Why Spanner refuses a call, as a clause, and what to do."""
-
-    why: str
-    hint: str
-
+from connector.refusals import Refusal, Refusals
 
 _AGAIN = "then start it again: nothing is lost."
 
@@ -62,12 +55,13 @@ _BY_REASON = {
     "ACCOUNT_STATE_INVALID": _ACCOUNT,
 }
 _BY_MESSAGE = (
-    (re.compile(r"vpcServiceControls|prohibited by organization's policy", re.IGNORECASE), _PERIMETER),
-    (re.compile(r"insufficient authentication scopes", re.IGNORECASE), _SCOPES),
-    (re.compile(r"has not been used in project .{0,80}before or it is disabled", re.IGNORECASE), _API),
-    (re.compile(r"requires? billing to be enabled|billing account .{0,80}disabled", re.IGNORECASE), _BILLING),
-    (re.compile(r"serviceusage\.services\.use|required permission to use project", re.IGNORECASE), _QUOTA_PROJECT),
+    (r"vpcServiceControls|prohibited by organization's policy", _PERIMETER),
+    (r"insufficient authentication scopes", _SCOPES),
+    (r"has not been used in project .{0,80}before or it is disabled", _API),
+    (r"requires? billing to be enabled|billing account .{0,80}disabled", _BILLING),
+    (r"serviceusage\.services\.use|required permission to use project", _QUOTA_PROJECT),
 )
+_REFUSALS = Refusals(_BY_REASON, _BY_MESSAGE)
 _PERMISSION = re.compile(r"\bspanner\.[a-zA-Z]+\.[a-zA-Z]+\b")
 
 
@@ -80,9 +74,7 @@ def refusal(reason: str, message: str) -> Refusal | None:
     """
     if reason.startswith("API_KEY_"):
         return _API_KEY
-    if found := _BY_REASON.get(reason):
-        return found
-    return next((found for pattern, found in _BY_MESSAGE if pattern.search(message)), None)
+    return _REFUSALS.find((reason,), message)
 
 
 def permission_in(permission: str, message: str) -> str:

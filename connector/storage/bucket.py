@@ -36,9 +36,10 @@ from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
+from connector.refusals import Refusal
 from connector.storage.failing import FAILING
 from connector.storage.locations import bucket_and_prefix, user_project
-from connector.storage.refusals import Refusal, refusal
+from connector.storage.refusals import refusal
 
 PATIENCE = 60.0
 """Seconds for which transient errors are retried."""

@@ -1,16 +1,8 @@
 """What Cloud Storage's refusals mean that no role and no retry cures. Pure."""
 
-import re
 from collections.abc import Collection
-from typing import NamedTuple
 
-
-class Refusal(NamedTuple):
-    """Why Cloud Storage refuses a request, as a clause, and what to do."""
-
-    why: str
-    hint: str
-
+from connector.refusals import Refusal, Refusals
 
 _AGAIN = "then run it again: nothing is lost."
 
@@ -59,14 +51,15 @@ _BY_REASON = {
     "userProjectAccountProblem": _BILLED,
 }
 _BY_MESSAGE = (
-    (re.compile(r"serviceusage\.services\.use|user project specified|unknown project", re.IGNORECASE), _BILLED),
-    (re.compile(r"requester pays", re.IGNORECASE), _REQUESTER),
-    (re.compile(r"vpcServiceControls|prohibited by organization's policy", re.IGNORECASE), _PERIMETER),
-    (re.compile(r"retention policy|object retention", re.IGNORECASE), _RETENTION),
-    (re.compile(r"active (event-based|temporary) hold", re.IGNORECASE), _HOLD),
-    (re.compile(r"\bKMS\b|cryptoKey", re.IGNORECASE), _KEY),
-    (re.compile(r"billing account|billing (is )?(disabled|not enabled)", re.IGNORECASE), _BILLING),
+    (r"serviceusage\.services\.use|user project specified|unknown project", _BILLED),
+    (r"requester pays", _REQUESTER),
+    (r"vpcServiceControls|prohibited by organization's policy", _PERIMETER),
+    (r"retention policy|object retention", _RETENTION),
+    (r"active (event-based|temporary) hold", _HOLD),
+    (r"\bKMS\b|cryptoKey", _KEY),
+    (r"billing account|billing (is )?(disabled|not enabled)", _BILLING),
 )
+_REFUSALS = Refusals(_BY_REASON, _BY_MESSAGE)
 
 
 def refusal(reasons: Collection[str], message: str) -> Refusal | None:
@@ -76,7 +69,4 @@ def refusal(reasons: Collection[str], message: str) -> Refusal | None:
         reasons: the words of the response's ``errors``.
         message: the response's text. Nothing of it is returned.
     """
-    for reason in reasons:
-        if found := _BY_REASON.get(reason):
-            return found
-    return next((found for pattern, found in _BY_MESSAGE if pattern.search(message)), None)
+    return _REFUSALS.find(reasons, message)

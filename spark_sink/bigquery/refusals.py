@@ -3,9 +3,10 @@
 https://cloud.google.com/bigquery/docs/error-messages
 """
 
-import re
 from collections.abc import Collection
 from typing import NamedTuple
+
+from connector.refusals import Refusals
 
 
 class Refusal(NamedTuple):
@@ -142,8 +143,9 @@ _BY_MESSAGE = (
 )
 """Match anywhere in a message without values of rows."""
 _LIMITS = {"quotaExceeded": _QUOTA, "rateLimitExceeded": _RATE, "jobRateLimitExceeded": _RATE}
-_AT_BEGINNING = tuple((re.compile(pattern, re.IGNORECASE), found) for pattern, found in _BY_BEGINNING)
-_ANYWHERE = tuple((re.compile(pattern, re.IGNORECASE), found) for pattern, found in _BY_MESSAGE)
+_KNOWN = Refusals(_BY_REASON, [(rf"\A(?:{pattern})", found) for pattern, found in _BY_BEGINNING])
+_ANYWHERE = Refusals({}, _BY_MESSAGE)
+_LIMITED = Refusals(_LIMITS)
 
 
 def refusal(reasons: Collection[str], message: str, *, has_values: bool = False) -> Refusal | None:
@@ -154,11 +156,8 @@ def refusal(reasons: Collection[str], message: str, *, has_values: bool = False)
         message: the response's text. Nothing of it is returned.
         has_values: whether the message may hold values of rows, so that only its beginning is looked at.
     """
-    for reason in reasons:
-        if found := _BY_REASON.get(reason):
-            return found
-    if found := next((found for pattern, found in _AT_BEGINNING if pattern.match(message)), None):
-        return found
-    if not has_values and (found := next((found for pattern, found in _ANYWHERE if pattern.search(message)), None)):
-        return found
-    return next((_LIMITS[reason] for reason in reasons if reason in _LIMITS), None)
+    return (
+        _KNOWN.find(reasons, message)
+        or (None if has_values else _ANYWHERE.find((), message))
+        or _LIMITED.find(reasons, message)
+    )
