@@ -97,7 +97,7 @@ async def read_unspooled(
     metrics = ReaderMetrics()
     async with opened(config, emulator_host=emulator_host, started=resumed) as stream:
         stream.warn_of_tables()
-        end = None if config.end is None else stream.resolve(config.end)
+        end = stream.end()
         start = await start_of(stream, config.start, end)
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
         async with (

@@ -137,7 +137,7 @@ def _errors_of_buckets(config: Config, needs: Needs) -> list[str]:
 async def _check_range(stream: OpenStream, config: Config, newest: Manifest | None, *, is_readable: bool) -> None:
     """Asks Spanner whether it retains what would be read next; the start counts only while the spool is empty."""
     source = config.source
-    end = None if source.end is None else stream.resolve(source.end)
+    end = stream.end()
     if newest is None:
         spool = Spool.at(config.spool.path)
         stands = is_readable and await start_of_spool(spool, stream, source, end) is None
