@@ -7,7 +7,7 @@ credentials and user agent are those of all other calls, and it exports no metri
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import grpc
@@ -28,7 +28,7 @@ from connector.snapshot.queries import TableQuery
 from connector.snapshot.result_rows import columns_of
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import STREAMING_SQL
-from connector.spanner.errors import Action, classify, classify_library, snapshot_error
+from connector.spanner.errors import Action, snapshot_error
 
 PATIENCE = 30.0
 """Seconds for which a transient error is retried."""
@@ -196,14 +196,10 @@ def _retried(what: str, call: Callable[[], _Answer], client: BlockingClient) -> 
     while True:
         try:
             return call()
-        except grpc.RpcError as error:
-            found, cause = classify(error), error
-        except (GoogleAPICallError, RetryError) as error:
-            found, cause = classify_library(error), error
-        if found.action is Action.STOP or time.monotonic() + pause > deadline:
-            raise snapshot_error(replace(found, proxy=client.proxy), what=what) from cause
-        if found.action is Action.WAIT:
-            client.renew_token()
+        except (grpc.RpcError, GoogleAPICallError, RetryError) as error:
+            found = client.failed(error)
+            if found.action is Action.STOP or time.monotonic() + pause > deadline:
+                raise snapshot_error(found, what=what) from error
         time.sleep(pause)
         pause = min(pause * 2, 2.0)
 

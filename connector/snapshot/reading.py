@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import grpc
 import orjson
@@ -24,7 +24,7 @@ from connector.snapshot.result_rows import ResultRows
 from connector.snapshot.row_block import RowBlock
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import PRIORITIES, STREAMING_SQL
-from connector.spanner.errors import Action, CallError, classify, retried, snapshot_error
+from connector.spanner.errors import Action, CallError, retried, snapshot_error
 from connector.telemetry.retrying import Attempts
 
 MOST_HELD = 32 * 1024 * 1024
@@ -174,9 +174,7 @@ class _Reading:
                 yield from self._received()
                 break
             except grpc.RpcError as error:
-                found = replace(classify(error), proxy=self.client.proxy)
-                if found.action is Action.WAIT:
-                    self.client.renew_token()
+                found = self.client.failed(error)
                 if since is None or self.request.resume_token != token:
                     pause, since = 0.1, self.clock()
                 self._check(found, waited=self.clock() - since)
@@ -215,7 +213,7 @@ class _Reading:
     def _cause(self, error: BaseException) -> Cause:
         """Why it is requested again."""
         assert isinstance(error, grpc.RpcError)
-        return retried(replace(classify(error), proxy=self.client.proxy), self.client.host)
+        return retried(self.client.failed(error), self.client.host)
 
     def _passed_on(self) -> Iterator[RowBlock]:
         held, self._held, self._held_bytes = self._held, [], 0

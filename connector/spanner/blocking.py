@@ -2,7 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, Self
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError, RetryError
 
 from connector.proxies import grpc_proxy
 from connector.spanner.client import (
@@ -16,6 +20,7 @@ from connector.spanner.client import (
     session_name,
     tokens_of_application,
 )
+from connector.spanner.errors import Action, CallError, classify, classify_library
 from connector.spanner.transport import blocking_channel
 
 STREAM_TIMEOUT = 3600.0
@@ -104,6 +109,13 @@ class BlockingClient:
     def forget_session(self) -> None:
         """Lets the next call of :meth:`session` create another one."""
         self._session = None
+
+    def failed(self, error: grpc.RpcError | GoogleAPICallError | RetryError) -> CallError:
+        """Classifies the error of a call; a token that Spanner has refused is renewed before the next call."""
+        found = classify(error) if isinstance(error, grpc.RpcError) else classify_library(error)
+        if found.action is Action.WAIT:
+            self.renew_token()
+        return replace(found, proxy=self.proxy)
 
     def renew_token(self) -> None:
         """Lets the next call fetch a new access token, because Spanner has refused this one."""

@@ -25,7 +25,6 @@ from connector.spanner.errors import (
     Access,
     Action,
     CallError,
-    classify_library,
     gone_container,
     retried,
     setup_error,
@@ -122,9 +121,7 @@ def _requested(client: BlockingClient, access: Access, what: str, hint: str, cal
                     try:
                         return call()
                     except GoogleAPICallError as error:
-                        found = replace(classify_library(error), proxy=client.proxy)
-                        if found.action is Action.WAIT:
-                            client.renew_token()
+                        found = client.failed(error)
                         if found.action is not Action.STOP:
                             raise _RetriedError(found) from error
                         raise _refused(error, found, client.database, access, what, hint) from error

@@ -22,7 +22,7 @@ from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
-from connector.spanner.errors import Action, CallError, classify, gone_container, is_lost_session, retried, setup_error
+from connector.spanner.errors import Action, CallError, gone_container, is_lost_session, retried, setup_error
 from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.spanner.destination_tables import WRITER
 
@@ -222,9 +222,7 @@ class Transactions:
             call = self._client.channel.unary_unary(method)
             answer: bytes = call(request.SerializeToString(), metadata=headers, timeout=within)  # type: ignore[attr-defined]
         except grpc.RpcError as error:
-            found = replace(classify(error), proxy=self._client.proxy)
-            if found.action is Action.WAIT:
-                self._client.renew_token()
+            found = self._client.failed(error)
             if of_data and found.code in _OF_THE_DATA:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)

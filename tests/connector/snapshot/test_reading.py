@@ -24,6 +24,7 @@ from connector.snapshot.queries import TableQuery
 from connector.snapshot.reading import read_keys, read_partition
 from connector.snapshot.row_block import RowBlock
 from connector.spanner.blocking import STREAM_TIMEOUT
+from connector.spanner.errors import classify
 from emulator import Fault, FaultKind, FaultPlan
 from emulator.scripted.framing import Framing
 from tests.connector.snapshot.scripted import (
@@ -290,7 +291,7 @@ def test_the_time_of_an_attempt_that_breaks_off_does_not_count_as_waiting(monkey
         raise _UnavailableError
 
     monkeypatch.setattr(reading._Reading, "_received", received)
-    nothing: Any = SimpleNamespace(resume_token=b"", host="h:1", proxy="")
+    nothing: Any = SimpleNamespace(resume_token=b"", host="h:1", failed=classify)
     broken = reading._Reading(
         nothing, "", nothing, "a partition", clock=lambda: ended[-1] if ended else 0.0, sleep=lambda _: None
     )
