@@ -40,11 +40,16 @@ def sink_checkpoint(config: Config) -> str:
     return root if sink_type(sink.type).checkpoint_is_the_root else f"{root}/{sink.name}"
 
 
-def check_checkpoint(config: Config) -> None:
+def check_checkpoint(config: Config, *, of_copies: bool = False) -> None:
     """Checks that Spark's checkpoint, which need not exist, is of the configuration's spool.
 
+    Args:
+        config: the configuration.
+        of_copies: whether it must not be of another copy of the spool either, which was put back from an older one. The
+            sink's query finds that, too, and knows what would be read twice or be missing: ``run`` leaves it to that.
+
     Raises:
-        ConfigurationError: it is of another spool.
+        ConfigurationError: it is of another spool or copy.
         SpoolError: the spool cannot be read.
     """
     folder = sink_checkpoint(config)
@@ -59,29 +64,7 @@ def check_checkpoint(config: Config) -> None:
             " delivered"
         )
         raise ConfigurationError([line])
-
-
-def check_copy_of_checkpoint(config: Config) -> None:
-    """Checks that the spool is not another copy of the checkpoint's, put back from an older one.
-
-    The sink's query finds that, too, and knows what would be read twice or be missing: ``run`` leaves it to the query.
-
-    Raises:
-        ConfigurationError: it is another copy.
-        SpoolError: the spool cannot be read.
-    """
-    folder, spool = sink_checkpoint(config), Spool.at(absolute(config.spool.path))
-    offset = _newest_offset(config, folder)
-    if offset is None or not offset.spool or _contradiction(spool, offset):
-        return
-    latest, found = spool.latest(), ""
-    if offset.epoch > latest:
-        found = f"ends with epoch {latest}"
-    elif offset.at:
-        with suppress(FileNotFoundError):  # pruned
-            is_same = spool.manifest(offset.epoch).identity == offset.at
-            found = "" if is_same else f"has another epoch {offset.epoch}"
-    if found:
+    if of_copies and (found := _difference(spool, offset)):
         line = (
             f"spark.checkpoint: {folder} is at epoch {offset.epoch}, but the spool at {spool.path} {found}: it was put"
             " back from an older copy. Restore the newer one, and nothing is lost or read twice"
@@ -105,6 +88,18 @@ def _newest_offset(config: Config, folder: str) -> _Offset | None:
         offsets = [line for line in lines[_LINES_BEFORE_OFFSETS:] if line not in (b"", _NO_OFFSET)]
         return msgspec.json.decode(offsets[0], type=_Offset) if offsets else None
     return None
+
+
+def _difference(spool: Spool, offset: _Offset) -> str:
+    """What the spool has other than the copy of the offset; empty if nothing is known to differ."""
+    latest = spool.latest()
+    if offset.epoch > latest:
+        return f"ends with epoch {latest}"
+    if offset.at:
+        with suppress(FileNotFoundError):  # pruned
+            is_same = spool.manifest(offset.epoch).identity == offset.at
+            return "" if is_same else f"has another epoch {offset.epoch}"
+    return ""
 
 
 def _contradiction(spool: Spool, offset: _Offset) -> str:

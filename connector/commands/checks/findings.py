@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from connector.commands.checks.needs import NEEDS, Needs
 from connector.commands.checks.offline import offline_errors, sink_locations
@@ -10,7 +11,7 @@ from connector.commands.checks.starts import start_of_spool
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.sinks import WatchedStream, sink_type
-from connector.config.spark_checkpoint import check_checkpoint, check_copy_of_checkpoint
+from connector.config.spark_checkpoint import check_checkpoint
 from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
@@ -51,7 +52,7 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
     if needs.sink and newest is not None:
         errors += _errors_of(check_kept, config)
     if needs.sink and needs.spark and not of_spool and is_usable:
-        errors += [*_errors_of(check_checkpoint, config), *_errors_of(check_copy_of_checkpoint, config)]
+        errors += _errors_of(partial(check_checkpoint, of_copies=True), config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings: list[str] = []
     estimates: list[str] = []

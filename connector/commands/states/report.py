@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from connector.backfill.records import backfills
-from connector.commands.backfill_report import dead_letters_of, described
+from connector.commands.backfill_report import rejected
 from connector.commands.checks.needs import sections_of
 from connector.config.loading import load
 from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
@@ -113,7 +113,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         held_bytes(epochs),
         max_bytes,
         [table for report in reports for table in report.stopped],
-        sum(report.refused for report in reports) + dead_letters_of(map(described, backfills(spool))),
+        sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool)),
         retries=merged([*state.retries, *retries_of_others(spool, now)]),
         sink_restarts=restarts(by_name),
         failed_sinks=failed_sinks(by_name),
