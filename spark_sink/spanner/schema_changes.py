@@ -14,7 +14,6 @@ from typing import TypeVar
 from google.api_core.exceptions import ClientError, Forbidden, GoogleAPICallError, from_grpc_status
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError, UnreachableError
@@ -30,10 +29,11 @@ from connector.spanner.errors import (
     setup_error,
 )
 from connector.spanner.refusals import refusal
-from connector.telemetry.retrying import Attempts, attempts
+from connector.telemetry.retrying import attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.spanner.config import Target
 from spark_sink.spanner.destination_tables import WRITER
+from spark_sink.spanner.writing.retried_calls import RetriedError, retrying
 
 PATIENCE = 60.0
 """Seconds for which a call is requested again."""
@@ -44,14 +44,6 @@ _LONGEST = 300.0
 _FIRST_LOOK, _LONGEST_PAUSE = 0.05, 2.0
 
 _T = TypeVar("_T")
-
-
-class _RetriedError(Exception):
-    """A call failed, and may succeed when it is requested again."""
-
-    def __init__(self, found: CallError) -> None:
-        super().__init__(str(found))
-        self.found = found
 
 
 def ddl_of(address: DatabaseAddress, emulator_host: str | None, access: Access = READER) -> list[str]:
@@ -116,16 +108,16 @@ def _requested(client: BlockingClient, access: Access, what: str, hint: str, cal
     """The result of a call, which is requested again while its error may pass."""
     try:
         with attempts(partial(_cause, client, access), f"tables of {client.database}") as tried:
-            for attempt in _retrying(tried):
+            for attempt in retrying(tried, patience=PATIENCE, first_pause=0.1):
                 with attempt:
                     try:
                         return call()
                     except GoogleAPICallError as error:
                         found = client.failed(error)
                         if found.action is not Action.STOP:
-                            raise _RetriedError(found) from error
+                            raise RetriedError(found) from error
                         raise _refused(error, found, client.database, access, what, hint) from error
-    except _RetriedError as error:
+    except RetriedError as error:
         raise setup_error(error.found, client.database, access) from error
     raise AssertionError("the last attempt returns or raises")
 
@@ -145,16 +137,6 @@ def _refused(
 
 
 def _cause(client: BlockingClient, access: Access, error: BaseException) -> Cause:
-    assert isinstance(error, _RetriedError)
+    assert isinstance(error, RetriedError)
     cause = retried(error.found, client.host, access)
     return replace(cause, text=f"cannot look at the tables of {client.database}: {cause.text}")
-
-
-def _retrying(tried: Attempts) -> Retrying:
-    return Retrying(
-        before_sleep=tried.before_sleep,
-        retry=retry_if_exception_type(_RetriedError),
-        stop=stop_after_delay(PATIENCE),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
-    )

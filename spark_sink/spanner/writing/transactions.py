@@ -16,15 +16,15 @@ from typing import Self
 import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import Message
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
 from connector.spanner.errors import Action, CallError, gone_container, is_lost_session, retried, setup_error
-from connector.telemetry.retrying import Attempts, attempts
+from connector.telemetry.retrying import attempts
 from spark_sink.spanner.destination_tables import WRITER
+from spark_sink.spanner.writing.retried_calls import RetriedError, retrying
 
 THREADS = 4
 """Transactions at a time."""
@@ -86,14 +86,6 @@ class RefusedError(Exception):
         self.is_too_large = found.code in _SIZE_CODES and _TOO_LARGE.search(found.message) is not None
 
 
-class _RetriedError(Exception):
-    """A call failed, and may succeed when the transaction is done again."""
-
-    def __init__(self, found: CallError) -> None:
-        super().__init__(str(found))
-        self.found = found
-
-
 class Transactions:
     """Transactions of one database.
 
@@ -126,7 +118,7 @@ class Transactions:
         try:
             while not self._free.empty():
                 session = self._free.get_nowait()
-                with suppress(_RetriedError, SpannerCdcError):  # Spanner deletes it after an hour
+                with suppress(RetriedError, SpannerCdcError):  # Spanner deletes it after an hour
                     self._call(_DELETE_SESSION, session, _DeleteSessionRequest(name=session), SETUP_TIMEOUT)
         finally:
             self._client.close()
@@ -144,15 +136,15 @@ class Transactions:
         """
         try:
             with attempts(self._cause, self._client.database) as tried:
-                for attempt in _retrying(tried):
+                for attempt in retrying(tried, patience=_PATIENCE, first_pause=0.02):
                     with attempt, self._session() as session:
                         self._attempt(session, decide)
-        except _RetriedError as error:
+        except RetriedError as error:
             raise setup_error(_without_values(error.found), self._client.database, WRITER) from error
 
     def _cause(self, error: BaseException) -> Cause:
         """Why a transaction is done again."""
-        assert isinstance(error, _RetriedError)
+        assert isinstance(error, RetriedError)
         cause = retried(_without_values(error.found), self._client.host, WRITER)
         return replace(cause, text=f"cannot write {self._client.database}: {cause.text}")
 
@@ -170,7 +162,7 @@ class Transactions:
         request.request_options.transaction_tag = self._tag
         try:
             self._call(_COMMIT, session, request, _CALL_TIMEOUT, of_data=True)
-        except _RetriedError as error:
+        except RetriedError as error:
             if error.found.code is not grpc.StatusCode.ABORTED:
                 self.unanswered += 1
             raise
@@ -188,7 +180,7 @@ class Transactions:
         return answer.metadata.transaction.id, rows[0] if rows else None
 
     def _roll_back(self, session: str, transaction: bytes) -> None:
-        with suppress(_RetriedError, SpannerCdcError):  # its locks end with the session at the latest
+        with suppress(RetriedError, SpannerCdcError):  # its locks end with the session at the latest
             self._call(_ROLLBACK, session, _RollbackRequest(session=session, transaction_id=transaction), SETUP_TIMEOUT)
 
     @contextmanager
@@ -203,7 +195,7 @@ class Transactions:
             session = str(_Session.FromString(answer).name)
         try:
             yield session
-        except _RetriedError as error:
+        except RetriedError as error:
             is_late = error.found.code is grpc.StatusCode.DEADLINE_EXCEEDED  # it may be executed yet
             if error.found.action is not Action.NEW_SESSION and not is_late:
                 self._free.put(session)
@@ -227,7 +219,7 @@ class Transactions:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)
             if found.action is not Action.STOP:
-                raise _RetriedError(found) from error
+                raise RetriedError(found) from error
             is_of_data = found.code in _OF_THE_DATA and not gone_container(found)
             if of_data and (is_of_data or found.code is grpc.StatusCode.RESOURCE_EXHAUSTED):
                 raise RefusedError(found) from error
@@ -242,13 +234,3 @@ def is_of_the_transaction(found: CallError) -> bool:
 
 def _without_values(found: CallError) -> CallError:
     return replace(found, message="its message may hold values") if found.code in _OF_THE_DATA else found
-
-
-def _retrying(tried: Attempts) -> Retrying:
-    return Retrying(
-        before_sleep=tried.before_sleep,
-        retry=retry_if_exception_type(_RetriedError),
-        stop=stop_after_delay(_PATIENCE),
-        wait=wait_random_exponential(multiplier=0.02, max=5),
-        reraise=True,
-    )
