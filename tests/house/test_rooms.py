@@ -45,6 +45,14 @@ def test_no_test_imports_another_test() -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
+def test_decisions_have_unique_numbers_and_their_headings_name_them() -> None:
+    decisions = [path for path in files() if path.parent.as_posix() == "docs/decisions"]
+    numbers = {path.as_posix(): int(path.name[:4]) for path in decisions}
+    headings = {path.as_posix(): int((ROOT / path).read_text().split(".")[0].strip("# ")) for path in decisions}
+    assert sorted(set(numbers.values())) == sorted(numbers.values())
+    assert headings == numbers
+
+
 def test_the_architecture_page_has_a_row_for_each_folder_of_the_packages() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     rows = set(re.findall(r"^\| `([\w/]+)/` \|", page, re.MULTILINE))
