@@ -52,7 +52,7 @@ class Backfill(_Document):
 
     Attributes:
         number: of the backfill, from 1.
-        timestamp: the tables' rows as of it, nanoseconds since the epoch, whole microseconds.
+        timestamp: the tables' rows as of it, Unix nanoseconds, whole microseconds.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
         continues: the backfill whose unfinished tables it has, or 0.

@@ -168,14 +168,14 @@ def record(
         spool: the change stream's spool.
         header: its header.
         tables: the schemas of the tables, in the order in which they are to be read.
-        timestamp: chooses the timestamp by Spanner's clock, nanoseconds since the epoch, whole microseconds. It is
+        timestamp: chooses the timestamp by Spanner's clock, Unix nanoseconds, whole microseconds. It is
             called once the tables count as unfinished, so that a sink notes each later change that it delivers.
         as_of: returns the schemas as of the timestamp, by which the tables are read; those that are not among
             ``tables`` are ignored. None if ``tables`` has them.
         after: how many backfills the caller has found, if it has decided by them.
         why: what started it.
         dialect: as INFORMATION_SCHEMA names it.
-        now: nanoseconds since the epoch.
+        now: Unix nanoseconds.
         continues: the backfill whose unfinished tables these are, or 0.
         version_retention_period: of the database.
 

@@ -210,7 +210,7 @@ def progress(
         plans: of its tables.
         sealed: the partitions that are in the spool.
         delivered: the last epoch that the sink is done with.
-        now: nanoseconds since the epoch.
+        now: Unix nanoseconds.
         failure: why the tables that are not read completely cannot be read at present.
         lost: whether they cannot be read at this timestamp any more.
     """

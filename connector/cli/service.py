@@ -125,7 +125,7 @@ def check_command(*, common: Common, config: Path, command: str) -> None:
     needs = needs_of(command, loaded.source.reader)
     found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host, needs=needs))
     for warning in found.warnings:
-        put(f"{config}: to know: {warning}")
+        put(f"{config}: warning: {warning}")
     if found.errors:
         raise ConfigurationError(found.errors)
     put(f"{config}: no errors")

@@ -20,7 +20,7 @@ class Requests:
     """Requests to Spanner from a thread beside the running event loop.
 
     Attributes:
-        clock: Spanner's clock, nanoseconds since the epoch.
+        clock: Spanner's clock, Unix nanoseconds.
         tables: the watched tables as of a timestamp.
         relations: which tables are to be read before which.
     """

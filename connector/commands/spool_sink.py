@@ -43,7 +43,7 @@ class WrittenEpoch:
     """An epoch whose segments are in the spool, and not named by a manifest yet.
 
     Attributes:
-        low: it holds what was committed after this, nanoseconds since the epoch,
+        low: it holds what was committed after this, Unix nanoseconds,
         high: and up to this, inclusive.
         files: its segments, in the order of their records.
         tables: mods by table.

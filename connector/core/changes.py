@@ -123,7 +123,7 @@ class Changes:
 
     @cached_property
     def commit_timestamps(self) -> Int64s:
-        """Nanoseconds since the epoch."""
+        """Unix nanoseconds."""
         return integers(self.column("commit_timestamp"))
 
     @cached_property

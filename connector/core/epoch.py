@@ -28,7 +28,7 @@ Part = DataChangeRecord | Changes
 
 @dataclass(frozen=True)
 class Epoch:
-    """The records committed in (low, high], in commit order; timestamps are nanoseconds since the epoch."""
+    """The records committed in (low, high], in commit order; timestamps are Unix nanoseconds."""
 
     low: int
     high: int

@@ -39,7 +39,7 @@ _KINDS = {
 class LateRecord:
     """A record that was returned after everything at or before ``passed`` had been proved complete.
 
-    ``partition`` is the token of the partition whose query returned it. Timestamps are nanoseconds since the epoch;
+    ``partition`` is the token of the partition whose query returned it. Timestamps are Unix nanoseconds;
     ``watermark`` is the reader's when it was returned, and epochs up to ``delivered`` had been delivered then.
     """
 

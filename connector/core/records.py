@@ -44,7 +44,7 @@ class Mod:
 class DataChangeRecord:
     """Changes of one type to one table, in one transaction, on one partition.
 
-    ``commit_timestamp`` and ``read_timestamp`` (when the reader received it) are nanoseconds since the epoch.
+    ``commit_timestamp`` and ``read_timestamp`` (when the reader received it) are Unix nanoseconds.
     """
 
     commit_timestamp: int
@@ -150,7 +150,7 @@ Record = (
 
 
 def timestamp_of(record: Record) -> int:
-    """When a record was committed, or what it announces happens; nanoseconds since the epoch."""
+    """When a record was committed, or what it announces happens; Unix nanoseconds."""
     match record:
         case DataChangeRecord() | PartitionEventRecord():
             return record.commit_timestamp

@@ -39,8 +39,8 @@ class StallDetector:
 
         Args:
             at: the time of a monotonic clock, in seconds.
-            watermark: nanoseconds since the epoch.
-            clock: a timestamp that Spanner's clock is known to have passed, nanoseconds since the epoch.
+            watermark: Unix nanoseconds.
+            clock: a timestamp that Spanner's clock is known to have passed, Unix nanoseconds.
             waits_for_reader: whether the watermark waits for this reader: for room in the sink, or for a partition that
                 the reader pauses.
         """
@@ -61,7 +61,7 @@ class StallDetector:
         """Whether the watermark is stalled while Spanner's clock advances, and it is time to do something.
 
         Args:
-            clock: what Spanner's clock has passed, requested just now; nanoseconds since the epoch.
+            clock: what Spanner's clock has passed, requested just now; Unix nanoseconds.
         """
         assert self._watermark is not None
         self._check_at = self._due

@@ -29,7 +29,7 @@ def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64
     """Change sequence numbers: three numbers of 16 hex digits, whose order as text is the order of the changes.
 
     Args:
-        times: commit timestamps, nanoseconds since the epoch, not before 1970.
+        times: commit timestamps, Unix nanoseconds, not before 1970.
         sequences: record sequences as numbers.
         mod_indexes: the indexes of the mods within their records.
     """

@@ -31,7 +31,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 @lru_cache(maxsize=4096)
 def second(text: str) -> int:
-    """Seconds since the epoch of ``YYYY-MM-DDTHH:MM:SS``; many records share one.
+    """Unix seconds of ``YYYY-MM-DDTHH:MM:SS``; many records share one.
 
     Raises:
         ValueError: the text is not a valid date and time.
@@ -49,7 +49,7 @@ def second(text: str) -> int:
 
 
 def parse(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 timestamp of up to nine fractional digits.
+    """Unix nanoseconds of an RFC 3339 timestamp of up to nine fractional digits.
 
     Raises:
         ValueError: the text is not an RFC 3339 timestamp with a zone.
@@ -71,7 +71,7 @@ def parse(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def format_second(second: int) -> str:
-    """``YYYY-MM-DDTHH:MM:SS``, in UTC, of seconds since the epoch."""
+    """``YYYY-MM-DDTHH:MM:SS``, in UTC, of Unix seconds."""
     days, rest = divmod(second, 86400)
     # Howard Hinnant's civil_from_days, with eras of 400 years beginning on the first of March
     days += 719468
@@ -86,7 +86,7 @@ def format_second(second: int) -> str:
 
 
 def format_rfc3339(nanos: int) -> str:
-    """The RFC 3339 text, in UTC with ``Z``, of nanoseconds since the epoch.
+    """The RFC 3339 text, in UTC with ``Z``, of Unix nanoseconds.
 
     It has six fractional digits, or nine where the nanoseconds need them, so that equal precision sorts as text.
     """

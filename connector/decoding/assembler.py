@@ -127,7 +127,7 @@ class Assembler(Generic[Raw]):
 
 
 def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
-    """Converts RFC 3339 texts to nanoseconds since the epoch, as :func:`connector.core.timestamps.parse` does for one.
+    """Converts RFC 3339 texts to Unix nanoseconds, as :func:`connector.core.timestamps.parse` does for one.
 
     Raises:
         ValueError: a text is not a valid timestamp.

@@ -29,8 +29,8 @@ Item = Record | Changes
 Columns = Callable[[bytes, int], Changes | None]
 """Decodes many rows at once.
 
-Takes the joined bytes of google.spanner.v1.PartialResultSets, and the time at which they were received, in nanoseconds
-since the epoch. Returns their rows, or None where it declines them, for instance because of a chunked value.
+Takes the joined bytes of google.spanner.v1.PartialResultSets, and the time at which they were received, in Unix
+nanoseconds. Returns their rows, or None where it declines them, for instance because of a chunked value.
 """
 
 
@@ -55,7 +55,7 @@ class Decoder:
 
         Args:
             messages: the bytes of a google.spanner.v1.PartialResultSet each.
-            read_timestamp: when they were received, in nanoseconds since the epoch.
+            read_timestamp: when they were received, in Unix nanoseconds.
 
         Returns:
             The records that the messages complete, in order.

@@ -190,7 +190,7 @@ def _nanoseconds(row: Message, field: str) -> int:
 
 
 def nanoseconds(at: Message) -> int:
-    """Converts a google.protobuf.Timestamp to nanoseconds since the epoch.
+    """Converts a google.protobuf.Timestamp to Unix nanoseconds.
 
     Raises:
         UnknownRecordError: they do not fit in 64 bits, or seconds are missing, which would be read as 1970.

@@ -170,7 +170,7 @@ def integer(of: float | str, name: str) -> int:
 
 
 def timestamp(text: str, name: str) -> int:
-    """Reads a TIMESTAMP as nanoseconds since the epoch.
+    """Reads a TIMESTAMP as Unix nanoseconds.
 
     Raises:
         UnknownRecordError: it is not a valid timestamp, or its nanoseconds do not fit in 64 bits.

@@ -19,7 +19,7 @@ from connector.decoding.row_fields import UnknownRecordError
 __all__ = ["UnknownRecordError", "Walk", "walk"]
 
 Walk = Callable[[Value, int], list[Record]]
-"""Takes a row's only value, and the time at which it was received, in nanoseconds since the epoch.
+"""Takes a row's only value, and the time at which it was received, in Unix nanoseconds.
 
 Raises :class:`UnknownRecordError` if the row is not of the documented format.
 """

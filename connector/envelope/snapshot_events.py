@@ -27,7 +27,7 @@ class SnapshotEnvelope:
         source: the change stream whose tables are read.
         stream_name: the configured stream name, or None for that of the source.
         read_method: the read method of the events.
-        timestamp: when the rows were read as of, nanoseconds since the epoch.
+        timestamp: when the rows were read as of, Unix nanoseconds.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SnapshotEnvelope:
             schema: the table.
             schema_key: its key.
             epoch: the number of the epoch.
-            read_timestamp: when the rows were received, nanoseconds since the epoch.
+            read_timestamp: when the rows were received, Unix nanoseconds.
         """
         rows = len(keys)
         constant = self._constants(rows, schema, schema_key)

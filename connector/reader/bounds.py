@@ -21,7 +21,7 @@ _AFTER_END = 0.02
 
 
 class Bounds:
-    """The end bounds of a reader's queries. Timestamps are nanoseconds since the epoch.
+    """The end bounds of a reader's queries. Timestamps are Unix nanoseconds.
 
     Args:
         end: the user's end, inclusive, or None.

@@ -88,7 +88,7 @@ class OpenStream:
         return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
 
     def resolve(self, text: str) -> int:
-        """A configured timestamp, ``now`` or an offset by Spanner's clock; nanoseconds since the epoch."""
+        """A configured timestamp, ``now`` or an offset by Spanner's clock; Unix nanoseconds."""
         return resolve_timestamp(text, self.now)
 
     def end(self, *, until_now: bool = False) -> int | None:

@@ -56,7 +56,7 @@ class FlowControl:
         Args:
             held: bytes in the buffer, in all.
             ready: bytes of them that the watermark has passed.
-            watermark: nanoseconds since the epoch.
+            watermark: Unix nanoseconds.
         """
         room = 1 + (self.budget - held) // MESSAGE - len(self._resumed) if held < self.budget else 0
         while self._waiting:
@@ -81,7 +81,7 @@ class FlowControl:
 
         Args:
             token: the partition.
-            progress: the partition's, nanoseconds since the epoch.
+            progress: the partition's, Unix nanoseconds.
         """
         self.arrived(token)
         woken = asyncio.Event()

@@ -36,7 +36,7 @@ TICK = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is read: from a cut at a watermark to the user's end, inclusive; nanoseconds since the epoch."""
+    """What is read: from a cut at a watermark to the user's end, inclusive; Unix nanoseconds."""
 
     cut: tuple[CutPartition, ...]
     watermark: int
@@ -62,7 +62,7 @@ class Scheduler:
         seal_interval: nanoseconds between two epochs of a stream with little traffic.
         window: nanoseconds that the end of a query may lie past Spanner's clock and its start, at most; None where a
             query needs no end.
-        spanner_clock: requests Spanner's clock, nanoseconds since the epoch.
+        spanner_clock: requests Spanner's clock, Unix nanoseconds.
         known_clock: a timestamp that Spanner's clock has passed already.
         flow: the memory's budget.
         metrics: counts what is read.

@@ -14,7 +14,7 @@ from connector.spanner.discovery import current_timestamp, dialect_of
 
 @dataclass(frozen=True, slots=True)
 class DatabaseNow:
-    """A database's dialect, and a timestamp that Spanner's clock has passed, nanoseconds since the epoch."""
+    """A database's dialect, and a timestamp that Spanner's clock has passed, Unix nanoseconds."""
 
     dialect: Dialect
     timestamp: int

@@ -106,7 +106,7 @@ class Snapshot:
 
     @classmethod
     def open(cls, source: DatabaseAddress, emulator_host: str | None, timestamp: int) -> Self:
-        """Begins a transaction at ``timestamp``, nanoseconds since the epoch; ``emulator_host`` is the environment's.
+        """Begins a transaction at ``timestamp``, Unix nanoseconds; ``emulator_host`` is the environment's.
 
         Raises:
             UnreachableError: Spanner does not answer; transient errors have been retried for a while.

@@ -109,7 +109,7 @@ def read_keys(
         query: the table and the wanted columns; with the key's, to tell the rows apart. It must have no condition.
         keys: the texts of JSON objects with the key's columns, as in a change record; repeated ones count once.
         key_columns: the columns of the table's key, in the order of the key.
-        timestamp: nanoseconds since the epoch; None for what is committed when Spanner reads.
+        timestamp: Unix nanoseconds; None for what is committed when Spanner reads.
         rpc_priority: low, medium or high.
 
     Raises:

@@ -124,7 +124,7 @@ class SpannerClient:
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
 
-        ``at`` is a timestamp in the past, nanoseconds since the epoch; None for a strong read.
+        ``at`` is a timestamp in the past, Unix nanoseconds; None for a strong read.
 
         Raises:
             SpannerCdcError: one clear line; transient errors have been retried for a while.
@@ -184,7 +184,7 @@ class SpannerClient:
             sql: the statement.
             parameters: its parameters, by name.
             behind: whether the stream has a backlog; a wrong value costs only speed.
-            at: the transaction's timestamp, nanoseconds since the epoch; None for a strong read.
+            at: the transaction's timestamp, Unix nanoseconds; None for a strong read.
 
         Raises:
             grpc.RpcError: the call failed; see :func:`connector.spanner.errors.classify`.

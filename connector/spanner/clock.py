@@ -7,7 +7,7 @@ from connector.errors import UnreachableError
 
 
 class SpannerClock:
-    """The latest timestamp that Spanner's clock is known to have passed, in nanoseconds since the epoch.
+    """The latest timestamp that Spanner's clock is known to have passed, in Unix nanoseconds.
 
     Args:
         request: requests Spanner's clock.

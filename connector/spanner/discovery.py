@@ -31,7 +31,7 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MetadataAsOf:
-    """Reads a database's metadata as of a timestamp, nanoseconds since the epoch."""
+    """Reads a database's metadata as of a timestamp, Unix nanoseconds."""
 
     client: SpannerClient
     timestamp: int
@@ -87,7 +87,7 @@ async def dialect_of(client: Metadata) -> Dialect:
 
 
 async def current_timestamp(client: Metadata) -> int:
-    """Spanner's clock, nanoseconds since the epoch."""
+    """Spanner's clock, Unix nanoseconds."""
     return parse(str((await client.rows("SELECT CURRENT_TIMESTAMP"))[0][0]))
 
 

@@ -34,7 +34,7 @@ class SilentStreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PartitionQuery:
-    """A query of a partition: from ``start`` to ``end``, both inclusive, nanoseconds since the epoch.
+    """A query of a partition: from ``start`` to ``end``, both inclusive, Unix nanoseconds.
 
     ``timeouts`` is how many of the partition's queries in a row before it timed out without moving its progress.
     """
@@ -66,7 +66,7 @@ class PartitionQueries:
         partition_mode: its partition mode.
         heartbeat: nanoseconds.
         decoder: makes a decoder for each query.
-        clock: nanoseconds since the epoch, for read timestamps.
+        clock: Unix nanoseconds, for read timestamps.
         behind: whether queries have a backlog; None if those do that start long before the present.
     """
 

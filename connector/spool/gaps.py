@@ -51,8 +51,8 @@ def restart_at(spool: Spool, timestamp: int, *, now: int) -> GapRecord:
 
     Args:
         spool: the spool; no daemon may write it.
-        timestamp: nanoseconds since the epoch, inclusive.
-        now: nanoseconds since the epoch.
+        timestamp: Unix nanoseconds, inclusive.
+        now: Unix nanoseconds.
 
     Raises:
         ConfigurationError: the spool has no epochs, or the timestamp leaves no gap, or it is in the future.

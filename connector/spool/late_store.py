@@ -87,7 +87,7 @@ def with_announced_late(
 
     Args:
         spool: the spool.
-        watermark: of the newest epoch, in nanoseconds since the epoch.
+        watermark: of the newest epoch, in Unix nanoseconds.
         cut: the newest epoch's.
         continues: whether the reader continues after late records. Then it reads those partitions from their own
             start, unless epochs were sealed beyond the watermark of that time; their records up to it are late.
@@ -133,7 +133,7 @@ class LateStore:
 
         Args:
             late: the records.
-            now: when they were received, in nanoseconds since the epoch.
+            now: when they were received, in Unix nanoseconds.
 
         Raises:
             StreamError: there are more than the limits; these are written nevertheless.

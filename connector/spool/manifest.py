@@ -30,7 +30,7 @@ def _parse_timestamp(value: object) -> object:
 
 
 Timestamp = Annotated[int, BeforeValidator(_parse_timestamp), PlainSerializer(format_rfc3339)]
-"""Nanoseconds since the epoch inside, RFC 3339 in the file."""
+"""Unix nanoseconds inside, RFC 3339 in the file."""
 
 
 class _Document(BaseModel):
@@ -175,7 +175,7 @@ def identity(watermark_high: int, writer: str) -> str:
 
 
 def watermark_of(identity: str) -> int:
-    """The watermark_high in an epoch's identity, in nanoseconds since the epoch.
+    """The watermark_high in an epoch's identity, in Unix nanoseconds.
 
     Raises:
         ValueError: it is not a valid identity.

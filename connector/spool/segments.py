@@ -33,7 +33,7 @@ class SegmentBuffer:
         Args:
             storage: the spool's file store.
             path: relative to the spool.
-            first: the first commit timestamp of its rows, nanoseconds since the epoch.
+            first: the first commit timestamp of its rows, Unix nanoseconds.
             last: the last one.
 
         Raises:

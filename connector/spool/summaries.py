@@ -26,7 +26,7 @@ _VERSION = 1
 
 
 class EpochSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An epoch in short; timestamps are nanoseconds since the epoch.
+    """An epoch in short; timestamps are Unix nanoseconds.
 
     Attributes:
         size: bytes of its data files.

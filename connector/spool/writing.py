@@ -59,7 +59,7 @@ def initialize(
     Args:
         spool: the spool, whose lock is held.
         source: the change stream.
-        start: nanoseconds since the epoch, inclusive, resolved by Spanner's clock.
+        start: Unix nanoseconds, inclusive, resolved by Spanner's clock.
         requested_start: as it was configured; a restart with the same value does not resolve it again.
         schemas: of the watched tables.
         default_schema: the name in events of the schema of tables without one; None if it is not known.
@@ -182,7 +182,7 @@ class SpoolWriter:
         Args:
             epoch: its records: whole transactions up to its ``high``; a record that it lacks is lost.
             cut: the partitions from which reading continues after ``epoch.high``.
-            now: nanoseconds since the epoch.
+            now: Unix nanoseconds.
             final: whether the user's end timestamp is reached.
 
         Raises:
@@ -221,10 +221,10 @@ class SpoolWriter:
             files: the segments, in the order of their records, ``segments/<epoch>-<writer>-<part>.arrow`` with 20
                 digits, this :attr:`writer` and any part. Other segments of this epoch are deleted once it is sealed.
             tables: mods by table.
-            low: the epoch holds what was committed after this, nanoseconds since the epoch,
+            low: the epoch holds what was committed after this, Unix nanoseconds,
             high: and up to this, inclusive.
             cut: the partitions from which reading continues after ``high``.
-            now: nanoseconds since the epoch.
+            now: Unix nanoseconds.
             final: whether the user's end timestamp is reached.
         """
         return self._create(files, tables, low, high, cut, now=now, final=final, version=PARTS_VERSION)

@@ -36,7 +36,7 @@ def _starting() -> StateRecord:
 
 @dataclass(slots=True)
 class ReaderMetrics:
-    """Counters and gauges of one reader. Timestamps are nanoseconds since the epoch, sizes bytes.
+    """Counters and gauges of one reader. Timestamps are Unix nanoseconds, sizes bytes.
 
     ``dead_letters``, ``stopped_tables``, the reasons by table, and ``failed_sinks`` come from the sink's report in
     the spool, and

@@ -44,7 +44,7 @@ class ShareReader:
         share: its partitions.
         hand_on: takes records.
         bound: how far a query's end may lie past its start, at most; None where a query needs no end.
-        spanner_clock: requests Spanner's clock, nanoseconds since the epoch.
+        spanner_clock: requests Spanner's clock, Unix nanoseconds.
         heartbeat: the stream's, in nanoseconds.
         late_records: stores late records.
         budget: bytes of records that may be read ahead; None for :data:`BUDGET`.

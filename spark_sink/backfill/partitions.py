@@ -63,7 +63,7 @@ class Setup(msgspec.Struct, frozen=True):
         emulator_host: the environment's, or None.
         default_schema: the name of the unnamed schema in events.
         stream_name: the configured stream name, or None.
-        timestamp: of the rows, nanoseconds since the epoch.
+        timestamp: of the rows, Unix nanoseconds.
         rpc_priority: low, medium or high.
         data_boost: whether Spanner reads with resources of its own.
     """

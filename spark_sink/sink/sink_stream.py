@@ -35,7 +35,7 @@ class SinkStreamReader(EpochStreamReader):
         consumer: the sink's name.
         pinned: the options that decide what is written, as text.
         batch_bytes: bytes of segments in a micro-batch; bounds what a failed one repeats.
-        clock: nanoseconds since the epoch.
+        clock: Unix nanoseconds.
     """
 
     starts_at_oldest = False  # a minute that is half pruned would be written again under another name

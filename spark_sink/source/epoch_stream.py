@@ -75,7 +75,7 @@ class ConsumerClaim:
     Args:
         spool: the spool; it need not exist yet.
         name: the consumer's name.
-        clock: nanoseconds since the epoch.
+        clock: Unix nanoseconds.
 
     Attributes:
         recorded: the last epoch that this process has recorded as done; -1 before it has recorded one.
@@ -167,7 +167,7 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
         consumer: the name under which progress is recorded.
         limit: the limit of a micro-batch if the trigger sets none.
         in_job: starts the daemon; None if the daemon runs elsewhere.
-        clock: nanoseconds since the epoch.
+        clock: Unix nanoseconds.
     """
 
     starts_at_oldest = True

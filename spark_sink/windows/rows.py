@@ -53,7 +53,7 @@ class RowMaker:
 
     Args:
         share: the number of the task's share.
-        low: the window's low watermark; nanoseconds since the epoch, exclusive.
+        low: the window's low watermark; Unix nanoseconds, exclusive.
         high: its end, inclusive.
         slices: into how many equal spans of commit time the window is divided.
     """

@@ -144,7 +144,7 @@ def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     config = configuration(tmp_path, sample, source={"end": "now"})
     found = run("check", config)
     assert found.code == 0
-    said = re.search(r"to know: source\.change_stream: .* whole rows: (ALTER CHANGE STREAM .*)", found.out.decode())
+    said = re.search(r"warning: source\.change_stream: .* whole rows: (ALTER CHANGE STREAM .*)", found.out.decode())
     assert said is not None
     service = Background("run", config, log=tmp_path / "log")
     try:
@@ -155,7 +155,7 @@ def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     before, _, _ = service.said.partition("INFO reading")
     assert said[1] in before.replace("\\", "")
     sample.run_ddl(said[1])
-    assert "to know" not in run("check", config).out.decode()
+    assert "warning:" not in run("check", config).out.decode()
 
 
 def test_check_accepts_a_valid_configuration_and_ignores_the_start_once_the_spool_has_epochs(

@@ -96,7 +96,7 @@ def warn(config: Config, stream: OpenStream) -> None:
     """Logs what users should know of the sink, before anything is read."""
     kind, watched = sink_type(config.sink.type), watched_stream(stream, config)
     for line in kind.warnings(config.sink, watched):
-        _log.warning("to know before the sink's output is read", what=line)
+        _log.warning("the sink's output has a limitation", what=line)
     of_all = kind.stream_errors(config.sink, replace(watched, tables=()))
     for line in kind.stream_errors(config.sink, watched):
         if line not in of_all:

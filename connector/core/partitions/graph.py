@@ -20,7 +20,7 @@ partitions have no parents here: none waits for another, and the cut at W is eve
 moves between them needs no barrier, because an epoch closes only when all partitions have passed W, and is sorted by
 commit timestamp.
 
-All timestamps are integers of nanoseconds since the epoch.
+All timestamps are integers, Unix nanoseconds.
 """
 
 from connector.core.partitions.churn import churn_of

@@ -1,7 +1,7 @@
 """A partition: its states, the transitions between them, and its progress. Pure: no clock, no I/O.
 
 The whole life of a partition is in one table, :data:`TRANSITIONS`; a transition that is not in it raises. Timestamps
-are integers of nanoseconds since the epoch.
+are integers, Unix nanoseconds.
 """
 
 from dataclasses import dataclass, field

@@ -91,7 +91,7 @@ def next_window(low: int, clock: int, pace: Pace, *, end: int | None = None) -> 
 
     Args:
         low: the last window's high.
-        clock: Spanner's, nanoseconds since the epoch.
+        clock: Spanner's, Unix nanoseconds.
         pace: from the windows before.
         end: the user's end, inclusive, or None; nothing is left to read where it is ``low``.
     """

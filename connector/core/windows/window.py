@@ -1,4 +1,4 @@
-"""A window, its shares, and what a share's reader reports. Pure; timestamps are nanoseconds since the epoch."""
+"""A window, its shares, and what a share's reader reports. Pure; timestamps are Unix nanoseconds."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -48,7 +48,7 @@ Values = dict[str, msgspec.Raw]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Columns of some rows of a table, as of a timestamp in nanoseconds since the epoch.
+    """Columns of some rows of a table, as of a timestamp in Unix nanoseconds.
 
     ``keys`` are the texts of JSON objects with the columns ``key_columns``, in the order of the key.
     """

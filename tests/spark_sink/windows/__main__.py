@@ -44,7 +44,7 @@ _JUST_NOW = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A database whose history is read; ``start`` and ``end`` are nanoseconds since the epoch."""
+    """A database whose history is read; ``start`` and ``end`` are Unix nanoseconds."""
 
     sample: SampleDatabase
     start: int
