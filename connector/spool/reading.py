@@ -70,8 +70,8 @@ class SpoolHeader(BaseModel):
     default_schema: str | None = None
 
 
-class SpoolDocuments:
-    """Reads the documents of a spool: its header, the schemas, and whatever else lies beside the epochs.
+class Spool:
+    """Reads the epochs of a spool, and the documents beside them.
 
     Args:
         storage: the file store that holds it.
@@ -82,6 +82,12 @@ class SpoolDocuments:
 
     def __init__(self, storage: FileStore) -> None:
         self._storage = storage
+        self._latest = 0
+
+    @classmethod
+    def at(cls, path: str | Path) -> "Spool":
+        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
+        return cls(open_store(str(path), failure=SpoolError, option="spool.path"))
 
     @property
     def storage(self) -> FileStore:
@@ -147,32 +153,6 @@ class SpoolDocuments:
     def has_schema(self, key: str) -> bool:
         """Whether the spool has the schema of that key."""
         return self._storage.exists(schema_path(key))
-
-    def _document(self, path: str) -> dict[str, object]:
-        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
-
-    def _full(self, path: str) -> str:
-        return self._storage.full(path)
-
-
-class Spool(SpoolDocuments):
-    """Reads the epochs of a spool.
-
-    Args:
-        storage: the file store that holds it.
-
-    Raises:
-        SpoolError: from every method, if a file is corrupt, of a newer version, or cannot be read.
-    """
-
-    def __init__(self, storage: FileStore) -> None:
-        super().__init__(storage)
-        self._latest = 0
-
-    @classmethod
-    def at(cls, path: str | Path) -> "Spool":
-        """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
-        return cls(open_store(str(path), failure=SpoolError, option="spool.path"))
 
     def floor(self) -> int:
         """The first epoch that is kept; earlier ones are pruned, even if a manifest of one is left."""
@@ -292,6 +272,12 @@ class Spool(SpoolDocuments):
         with pa.ipc.open_file(data) as reader:
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
+
+    def _document(self, path: str) -> dict[str, object]:
+        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
+
+    def _full(self, path: str) -> str:
+        return self._storage.full(path)
 
     def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
         path = self._full(manifest_path(epoch))

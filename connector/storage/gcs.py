@@ -24,8 +24,8 @@ _PARALLEL = 16
 """Requests in flight where there are many to make: each takes some 50 ms."""
 
 
-class GcsReader:
-    """Reads objects below ``gs://bucket/prefix``; see :class:`connector.storage.store.FileReader`.
+class GcsStore:
+    """Reads and writes objects below ``gs://bucket/prefix``; see :class:`connector.storage.store.FileStore`.
 
     Args:
         url: ``gs://bucket/prefix``.
@@ -33,7 +33,14 @@ class GcsReader:
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address; empty for the environment's, if any.
         patience: seconds for which transient errors are retried.
+
+    Raises:
+        SpoolInUseError: from every method that writes, once a lock that was held here was taken over.
     """
+
+    rewrite_interval = 1.0
+    poll_interval = 0.1
+    takeover = LEASE + RENEWAL
 
     def __init__(
         self,
@@ -45,6 +52,11 @@ class GcsReader:
         patience: float = PATIENCE,
     ) -> None:
         self._bucket = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=patience)
+        renewal = min(patience, 2 * RENEWAL)
+        self._leases = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=renewal)
+        self._failure = failure
+        self._scratch = Scratch(failure)
+        self._held: list[Lease] = []
 
     def full(self, path: str = "") -> str:
         """The URL of a file; of the root without ``path``."""
@@ -101,41 +113,6 @@ class GcsReader:
             for path, size, generation in self._bucket.walk(beginning)
             if not path.endswith("/")  # which stands for a folder
         ]
-
-
-class GcsStore(GcsReader):
-    """Reads and writes objects below ``gs://bucket/prefix``; see :class:`connector.storage.store.FileStore`.
-
-    Args:
-        url: ``gs://bucket/prefix``.
-        failure: the error to raise if Cloud Storage refuses or cannot be reached.
-        option: the option that chose ``url``, for hints.
-        endpoint: an emulator's address; empty for the environment's, if any.
-        patience: seconds for which transient errors are retried.
-
-    Raises:
-        SpoolInUseError: from every method that writes, once a lock that was held here was taken over.
-    """
-
-    rewrite_interval = 1.0
-    poll_interval = 0.1
-    takeover = LEASE + RENEWAL
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        failure: type[SpannerCdcError],
-        option: str,
-        endpoint: str = "",
-        patience: float = PATIENCE,
-    ) -> None:
-        super().__init__(url, failure=failure, option=option, endpoint=endpoint, patience=patience)
-        renewal = min(patience, 2 * RENEWAL)
-        self._leases = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=renewal)
-        self._failure = failure
-        self._scratch = Scratch(failure)
-        self._held: list[Lease] = []
 
     def create(self, path: str, data: bytes | pa.Buffer) -> None:
         """Uploads a new object."""

@@ -26,14 +26,18 @@ from connector.storage.locations import absolute
 from connector.storage.store import StoredFile
 
 
-class LocalReader:
-    """Reads files below a folder; see :class:`connector.storage.store.FileReader`.
+class LocalStore:
+    """Reads and writes files below a folder; see :class:`connector.storage.store.FileStore`.
 
     Args:
         root: the folder; it need not exist.
         failure: the error to raise if the disk refuses.
         option: the option that chose ``root``, for hints.
     """
+
+    rewrite_interval = 0.0
+    poll_interval = 0.01
+    takeover = 0.0
 
     def __init__(self, root: str | Path, *, failure: type[SpannerCdcError], option: str) -> None:
         self.root = Path(absolute(str(root)))
@@ -116,14 +120,6 @@ class LocalReader:
                         status = target.lstat()
                         found.append(StoredFile(path, status.st_size, _version(status)))
         return sorted(found, key=lambda file: file.path)
-
-
-class LocalStore(LocalReader):
-    """Reads and writes files below a folder; see :class:`connector.storage.store.FileStore`."""
-
-    rewrite_interval = 0.0
-    poll_interval = 0.01
-    takeover = 0.0
 
     def create(self, path: str, data: bytes | pa.Buffer) -> None:
         """Writes a new file, durably."""

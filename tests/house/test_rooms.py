@@ -7,9 +7,9 @@ from collections import Counter
 from tests.house.project import PACKAGES, ROOT, files, modules
 
 FILES_A_FOLDER = 16
-LINES_A_FILE = 420
-LINES_A_CLASS = 200
-PUBLIC_METHODS = 15
+LINES_A_FILE = 500
+LINES_A_CLASS = 300
+PUBLIC_METHODS = 20
 
 EXEMPT = {"docs/decisions"}
 """A decision is a file of its own, however many there are."""
@@ -20,12 +20,12 @@ def test_a_folder_has_at_most_sixteen_files() -> None:
     assert {folder: n for folder, n in counted.items() if n > FILES_A_FOLDER and folder not in EXEMPT} == {}
 
 
-def test_a_python_file_has_at_most_420_lines() -> None:
+def test_a_python_file_has_at_most_500_lines() -> None:
     lines = {path.as_posix(): len((ROOT / path).read_text().splitlines()) for path in modules()}
     assert {path: n for path, n in lines.items() if n > LINES_A_FILE} == {}
 
 
-def test_a_class_has_at_most_200_lines_and_15_public_methods() -> None:
+def test_a_class_has_at_most_300_lines_and_20_public_methods() -> None:
     large = {}
     for path in modules():
         for node in ast.walk(ast.parse((ROOT / path).read_text())):

@@ -1,7 +1,7 @@
-"""Partitions that wait for their parents, found again when one of these may have finished. Pure."""
+"""Finds partitions without a walk over all of them: those that may start, and the least progress. Pure."""
 
-from collections.abc import Iterator
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush, heapreplace
 
 from connector.core.partitions.partition import Partition
 
@@ -62,3 +62,33 @@ class WaitingPartitions:
     def parents(self) -> set[str]:
         """The tokens that waiting partitions name as their parents."""
         return {parent for partition in self._waiting.values() for parent in partition.parents}
+
+
+class LeastProgress:
+    """Finds the least progress without a walk over all partitions.
+
+    Args:
+        partitions: those that are not forgotten, by token; the owner changes it.
+    """
+
+    def __init__(self, partitions: Mapping[str, Partition]) -> None:
+        self._partitions = partitions
+        self._heap: list[tuple[int, str]] = []
+        """Every unfinished partition's progress, as it was when the partition was last at the top."""
+
+    def add(self, partition: Partition) -> None:
+        """Adds a partition that was discovered."""
+        heappush(self._heap, (partition.progress, partition.token))
+
+    def find(self) -> int | None:
+        """The least progress of all partitions that have not finished; None where there are none."""
+        while self._heap:
+            progress, token = self._heap[0]
+            partition = self._partitions.get(token)
+            if partition is None or partition.end is not None:
+                heappop(self._heap)
+            elif partition.progress > progress:
+                heapreplace(self._heap, (partition.progress, token))
+            else:
+                return progress
+        return None
