@@ -21,10 +21,14 @@ from connector.commands.backfill import BackfillOptions, backfill
 from connector.commands.checks.findings import check_sink, findings_of, warn
 from connector.commands.checks.needs import NEEDS, needs_of, sections_of
 from connector.commands.checks.offline import refuse
+from connector.commands.checks.owners import other_owners
 from connector.commands.read import read
 from connector.config.loading import load
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
+from connector.log import Log
 from connector.reader.stopping import Stop
+
+_log = Log(__name__)
 
 
 @click.command("read")
@@ -53,6 +57,8 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_no
 @common_options
 def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     """Runs the daemon and the Spark sink of CONFIG as one service."""
+    for owner in other_owners():
+        _log.warning("a package's name is taken twice", what=owner)
     loaded = load(config)
     refuse(loaded, NEEDS["sink" if sink_only else "run"])
     stop = Stop(drain_timeout=loaded.drain_timeout)
@@ -121,6 +127,8 @@ def check_command(*, common: Common, config: Path, command: str) -> None:
 
     Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
     """
+    for owner in other_owners():
+        put(f"{config}: warning: {owner}")
     loaded = load(config, sections_of(command))
     needs = needs_of(command, loaded.source.reader)
     found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host, needs=needs))
