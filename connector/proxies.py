@@ -50,7 +50,7 @@ def https_proxy(host: str) -> str:
 
 
 def is_of_proxy(error: BaseException | None) -> bool:
-    """Whether an error of an HTTP library says that the proxy refuses, or cannot be reached."""
+    """True if an error of an HTTP library says that the proxy refuses, or cannot be reached."""
     while error is not None and not isinstance(error, requests.exceptions.ProxyError):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -108,17 +108,17 @@ class EventFileError(SpannerCdcError):
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether the connector or a sink raised the error, which Spark may have wrapped; otherwise it is Spark's own."""
+    """True if the connector or a sink raised the error, which Spark may have wrapped; otherwise it is Spark's own."""
     return isinstance(error, SpannerCdcError) or _LINE.search(text_of(error)) is not None
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Whether another process holds a lock that the sink needs; Spark may have wrapped the error."""
+    """True if another process holds a lock that the sink needs; Spark may have wrapped the error."""
     return _own_kind(error) == SpoolInUseError.__name__
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether Spanner has not answered for a while; Spark may have wrapped the error."""
+    """True if Spanner has not answered for a while; Spark may have wrapped the error."""
     return _own_kind(error) == UnreachableError.__name__
 
 
@@ -136,7 +136,7 @@ def _own_kind(error: BaseException) -> str:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether an error of Spark, raised before a micro-batch was delivered, will be raised at each restart.
+    """True if an error of Spark, raised before a micro-batch was delivered, will be raised at each restart.
 
     An invalid configuration or checkpoint is permanent, and so are a bug and a value that cannot be written.
     """
@@ -158,7 +158,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def is_of_statement(error: BaseException) -> bool:
-    """Whether the JVM refuses what was asked of one table, whatever the rows are: the other tables can be written.
+    """True if the JVM refuses what was asked of one table, whatever the rows are: the other tables can be written.
 
     Missing rights, and a database or a library that is not there, concern all tables.
     """
@@ -172,7 +172,7 @@ def is_of_statement(error: BaseException) -> bool:
 
 
 def is_of_value(error: BaseException) -> bool:
-    """Whether an error of Spark is about a row's value, which its text may hold."""
+    """True if an error of Spark is about a row's value, which its text may hold."""
     return _is_of_value(text_of(error))
 
 

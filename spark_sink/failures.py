@@ -43,12 +43,12 @@ class Meaning(Enum):
 
     @property
     def is_worth_another_attempt(self) -> bool:
-        """Whether the same job may succeed in the same JVM."""
+        """True if the same job may succeed in the same JVM."""
         return self in (Meaning.TRANSIENT, Meaning.CANCELLED)
 
 
 def is_jvm_gone(error: BaseException) -> bool:
-    """Whether the JVM has died."""
+    """True if the JVM has died."""
     return isinstance(error, (Py4JNetworkError, ConnectionError))
 
 

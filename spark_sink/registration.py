@@ -20,7 +20,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _pushes(spark: SparkSession) -> bool:
-    """Whether Spark lets Python data sources take filters: it does, unless the session's configuration says no."""
+    """True if Spark lets Python data sources take filters: it does, unless the session's configuration says no."""
     found = spark.conf.get(PUSHDOWN, None)
     if found is None:
         spark.conf.set(PUSHDOWN, "true")

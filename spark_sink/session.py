@@ -60,7 +60,7 @@ def quiet_pyspark() -> None:
 
 
 def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Whether a record is not of py4j, which logs some errors under no name."""
+    """True if a record is not of py4j, which logs some errors under no name."""
     return record.name != "root" or f"{os.sep}py4j{os.sep}" not in record.pathname
 
 

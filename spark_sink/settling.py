@@ -40,7 +40,7 @@ class Settling(Protocol):
     """A delivery for which the end of a backfill makes something due; its other methods are those of a Delivery."""
 
     def is_due(self, unfinished: frozenset[str]) -> bool:
-        """Whether there is something to do.
+        """True if there is something to do.
 
         Args:
             unfinished: the tables of which a backfill is not done.

@@ -28,7 +28,7 @@ class BackgroundThread(ABC):
             self._running.result()
 
     def is_running(self) -> bool:
-        """Whether `_run` has neither returned nor failed."""
+        """True if `_run` has neither returned nor failed."""
         return self._running is not None and not self._running.done()
 
     @abstractmethod

@@ -40,7 +40,7 @@ class WindowCost:
 
     @property
     def is_at_head(self) -> bool:
-        """Whether the next window has to wait, or almost."""
+        """True if the next window has to wait, or almost."""
         return self.lag < self.span + _MARGIN
 
 
@@ -66,7 +66,7 @@ class ScaleCost:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether windows take less time than they span, and the last ones are no further behind than the first."""
+        """True if windows take less time than they span, and the last ones are no further behind than the first."""
         half = len(self.windows) // 2
         early, late = self.windows[:half], self.windows[half:]
         return sum(one.took for one in self.windows) < sum(one.span for one in self.windows) and median(

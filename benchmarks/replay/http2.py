@@ -68,7 +68,7 @@ class _Stream:
         self.held = memoryview(b"")
 
     def has_ended(self) -> bool:
-        """Whether the response is complete; if not, some of it is in ``held`` after the call."""
+        """True if the response is complete; if not, some of it is in ``held`` after the call."""
         assert self.answer is not None
         while not self.held:
             more = next(self.answer, None)
@@ -126,7 +126,7 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """Whether `buffers` may return something."""
+        """True if `buffers` may return something."""
         return bool(self._out) or bool(self._turns)
 
     def _frame(self, number: int, out: list[Buffer]) -> bool:

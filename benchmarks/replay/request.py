@@ -28,7 +28,7 @@ class Request:
 
     @property
     def is_query(self) -> bool:
-        """Whether it has a statement."""
+        """True if it has a statement."""
         return bool(self.sql)
 
     @classmethod

@@ -30,7 +30,7 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether the stop was requested."""
+        """True if the stop was requested."""
         return self._requested
 
     async def wait(self) -> None:

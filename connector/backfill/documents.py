@@ -121,7 +121,7 @@ class Progress(_Document):
 
     @property
     def is_done(self) -> bool:
-        """Whether every row is delivered."""
+        """True if every row is delivered."""
         return all(table.state == "done" for table in self.tables)
 
     @property

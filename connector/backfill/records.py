@@ -37,12 +37,12 @@ class RecordedBackfill:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be continued at its timestamp and has rows that are not delivered."""
+        """True if it can be continued at its timestamp and has rows that are not delivered."""
         return not self.progress.is_done and not self.progress.lost
 
     @property
     def is_read(self) -> bool:
-        """Whether all rows are in its spool."""
+        """True if all rows are in its spool."""
         return all(table.state in ("read", "done") for table in self.progress.tables)
 
 

@@ -56,7 +56,7 @@ class AuditRequest:
     end: str | None = None
     sample: str | None = None
     knows_filters: bool = True
-    """Whether a configuration was given; a spool does not know the filters that it was written with."""
+    """True if a configuration was given; a spool does not know the filters that it was written with."""
 
 
 @dataclass(slots=True)

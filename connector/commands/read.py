@@ -191,7 +191,7 @@ async def _with_backfill(
 
 
 def _is_at_its_end(start: _Start) -> bool:
-    """Whether the spool has everything up to the configured end."""
+    """True if the spool has everything up to the configured end."""
     if start.end is None or start.end > start.at.watermark or start.at.epoch == 0:
         return False
     _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)

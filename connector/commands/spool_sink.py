@@ -119,7 +119,7 @@ class SpoolSink:
         return True
 
     def _all_is_consumed(self) -> bool:
-        """Whether only the newest epoch is left, which is never pruned, however large it is."""
+        """True if only the newest epoch is left, which is never pruned, however large it is."""
         known = consumers.consumers(self.spool)
         return bool(known) and min(consumer.epoch for consumer in known) >= self.writer.epoch
 

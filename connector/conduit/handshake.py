@@ -58,5 +58,5 @@ def line(socket: Path) -> str:
 
 
 def wants_details(environment: Mapping[str, str]) -> bool:
-    """Whether Conduit logs what is for the search for an error."""
+    """True if Conduit logs what is for the search for an error."""
     return environment.get(_LEVEL, "").lower() in ("debug", "trace")

@@ -51,7 +51,7 @@ class Context(Protocol):
         """Sends a message of a stream."""
 
     def done(self) -> bool:
-        """Whether the call has ended, by either side."""
+        """True if the call has ended, by either side."""
 
 
 class SourcePlugin:

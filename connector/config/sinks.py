@@ -84,7 +84,7 @@ class SinkConfig(Section):
 
     @property
     def has_default_name(self) -> bool:
-        """Whether the sink is named by its type, as the only one of that type usually is."""
+        """True if the sink is named by its type, as the only one of that type usually is."""
         return self.name == self.type
 
     @field_validator("dead_letters")
@@ -141,10 +141,10 @@ class SinkType(ABC, Generic[C]):
     """
 
     waits_for_backfill = False
-    """Whether changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
+    """True if changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
 
     checkpoint_is_the_root = False
-    """Whether Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
+    """True if Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
 
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
@@ -187,7 +187,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def stream_decides(self, sink: C) -> bool:
-        """Whether ``run`` must ask :meth:`stream_errors` before it starts the sink.
+        """True if ``run`` must ask :meth:`stream_errors` before it starts the sink.
 
         It asks without tables: one that the destination cannot hold keeps no other from being delivered.
         """

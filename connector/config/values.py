@@ -77,7 +77,7 @@ def resolve_timestamp(text: str, now: int) -> int:
 
 
 def is_relative(text: str) -> bool:
-    """Whether a point in time depends on the clock: ``now`` or an offset."""
+    """True if a point in time depends on the clock: ``now`` or an offset."""
     return text == "now" or text.startswith("-")
 
 

@@ -55,7 +55,7 @@ class RowBytes:
 
 
 def is_constant(values: pa.Array) -> bool:
-    """Whether every row has the same value, and none is null."""
+    """True if every row has the same value, and none is null."""
     if len(values) == 0 or values.null_count or not values[0].equals(values[len(values) - 1]):
         return False
     return bool(pc.all(pc.equal(values, values[0])).as_py())

@@ -191,7 +191,7 @@ class EpochBuffer:
 
     @property
     def overdue(self) -> bool:
-        """Whether an epoch is full, or a minute has passed, so that one should be sealed at once."""
+        """True if an epoch is full, or a minute has passed, so that one should be sealed at once."""
         full = self.ready_bytes >= self._max_bytes or self._ready_to >= minute_end(self._sealed + 1)
         return full and self._reached > self._sealed
 

@@ -42,13 +42,13 @@ class RecordFilter:
         return self._tables[table]
 
     def keeps(self, table: str) -> bool:
-        """Whether the table's events are kept."""
+        """True if the table's events are kept."""
         if self._include and not any(fnmatchcase(table, pattern) for pattern in self._include):
             return False
         return not any(fnmatchcase(table, pattern) for pattern in self._exclude)
 
     def keeps_tag(self, tag: str) -> bool:
-        """Whether the events of transactions with this tag are kept."""
+        """True if the events of transactions with this tag are kept."""
         return not (self._tags and tag.startswith(self._tags))
 
     def unmatched(self, tables: Iterable[str]) -> list[str]:

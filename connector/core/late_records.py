@@ -66,7 +66,7 @@ class LateRecord:
 
     @property
     def missed(self) -> bool:
-        """Whether the epochs it belongs to, or what it announces, were delivered without it: it is not read again."""
+        """True if the epochs it belongs to, or what it announces, were delivered without it: it is not read again."""
         return self.at <= self.delivered
 
     @property

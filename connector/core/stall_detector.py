@@ -35,7 +35,7 @@ class StallDetector:
         """How often the present stall has been reported."""
 
     def look(self, at: float, *, watermark: int, clock: int, waits_for_reader: bool) -> bool:
-        """Whether Spanner's clock is to be requested, for :meth:`is_stalled`.
+        """True if Spanner's clock is to be requested, for :meth:`is_stalled`.
 
         Args:
             at: the time of a monotonic clock, in seconds.
@@ -58,7 +58,7 @@ class StallDetector:
         self._check_at = self.patience * ANSWERS_FROM
 
     def is_stalled(self, clock: int) -> bool:
-        """Whether the watermark is stalled while Spanner's clock advances, and it is time to do something.
+        """True if the watermark is stalled while Spanner's clock advances, and it is time to do something.
 
         Args:
             clock: what Spanner's clock has passed, requested just now; Unix nanoseconds.

@@ -77,7 +77,7 @@ _BRACES = np.frombuffer(b"{}", np.uint8)
 
 
 def are_objects(payloads: pa.Array) -> bool:
-    """Whether each text begins and ends with the braces of a JSON object; what is between them is not checked."""
+    """True if each text begins and ends with the braces of a JSON object; what is between them is not checked."""
     if payloads.null_count:
         return False
     offsets = np.frombuffer(payloads.buffers()[1], np.int32, len(payloads) + 1, payloads.offset * 4)

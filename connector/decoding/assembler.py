@@ -218,7 +218,7 @@ def _scalar(value: str | int, kind: pa.DataType) -> pa.Scalar:
 
 
 def are_same(values: Sequence[Any]) -> bool:
-    """Whether there is at least one value, and all are the same."""
+    """True if there is at least one value, and all are the same."""
     return len(values) > 0 and values[-1] == values[0] and values.count(values[0]) == len(values)
 
 

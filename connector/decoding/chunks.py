@@ -39,7 +39,7 @@ class ValueAssembler:
 
     @property
     def pending(self) -> bool:
-        """Whether the next value continues a chunk."""
+        """True if the next value continues a chunk."""
         return bool(self._chunks)
 
     def values(self, messages: Sequence[bytes]) -> list[bytes]:

@@ -51,7 +51,7 @@ _ROW = f"[{{[{_DATA}],[{{TIMESTAMP}}],[{_CHILD}]}}]"
 
 @lru_cache(16)  # each query of a partition describes the same
 def is_known(metadata: bytes | None) -> bool:
-    """Whether a query's google.spanner.v1.ResultSetMetadata describes the row type that this module decodes."""
+    """True if a query's google.spanner.v1.ResultSetMetadata describes the row type that this module decodes."""
     if metadata is None:
         return False
     fields = _Metadata.FromString(metadata).row_type.fields

@@ -52,7 +52,7 @@ _FIELD_TAGS, _STRING_TAG, _LIST_TAG = np.array(_FIELDS)[:, None], np.array(_STRI
 
 
 def are_data_changes(rows: Sequence[bytes], joined: bytes, lengths: Int64s) -> bool:
-    """Whether each row is exactly one data change record of the known fields.
+    """True if each row is exactly one data change record of the known fields.
 
     Args:
         rows: each row as the bytes of a google.protobuf.Value.
@@ -122,7 +122,7 @@ def _words(data: bytes) -> _Words:
 
 
 def _match(words: _Words, at: Int64s, headers: _Words, masks: _Words) -> bool:
-    """Whether the bytes at these offsets are these headers; a mask selects the bytes of a header."""
+    """True if the bytes at these offsets are these headers; a mask selects the bytes of a header."""
     found = words[at]
     found &= masks
     return bool((found == headers).all())

@@ -123,7 +123,7 @@ def _column_type(column: Value) -> ColumnType:
 
 
 def _is_null(record: Value) -> bool:
-    """Whether a record is a struct of NULLs, which means no record. Apache Beam's reader expects these too."""
+    """True if a record is a struct of NULLs, which means no record. Apache Beam's reader expects these too."""
     fields = record.list_value.values
     return len(fields) > 0 and all(field.WhichOneof("kind") == NULL for field in fields)
 

@@ -37,7 +37,7 @@ class FlowControl:
         """How many partitions wait."""
 
     def admits(self, *, held: int, ready: int, laggard: bool) -> bool:
-        """Whether a partition may read on.
+        """True if a partition may read on.
 
         Args:
             held: bytes in the buffer, in all.
@@ -47,7 +47,7 @@ class FlowControl:
         return held < self.budget or (laggard and ready < self.budget)
 
     def pauses_laggard(self, watermark: int) -> bool:
-        """Whether a partition that holds the watermark waits, for room in what is sealed."""
+        """True if a partition that holds the watermark waits, for room in what is sealed."""
         return any(progress <= watermark and not woken.is_set() for progress, _, _, woken in self._waiting)
 
     def update(self, *, held: int, ready: int, watermark: int) -> None:

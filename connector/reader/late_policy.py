@@ -28,7 +28,7 @@ class DeadLetterStore(Protocol):
 
     @property
     def continues(self) -> bool:
-        """Whether the reader continues after a late record is stored."""
+        """True if the reader continues after a late record is stored."""
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
         """Stores late records durably.

@@ -47,7 +47,7 @@ class Range:
 
     @property
     def is_shared(self) -> bool:
-        """Whether others read other parts of the cut."""
+        """True if others read other parts of the cut."""
         return self.follows is not follow_all
 
 

@@ -71,11 +71,11 @@ class Sealer:
         self._due = asyncio.Event()
         self._delivers = False
         self.waits_for_room = False
-        """Whether the sink has no room for the next epoch."""
+        """True if the sink has no room for the next epoch."""
 
     @property
     def has_unsealed(self) -> bool:
-        """Whether records that the watermark has passed are not sealed yet."""
+        """True if records that the watermark has passed are not sealed yet."""
         return self._delivers or self._buffer.ready_bytes > 0
 
     def watermark_moved(self) -> None:

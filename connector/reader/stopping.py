@@ -34,9 +34,9 @@ class Stop:
         self._drain = drain_timeout / SECOND
         self._requested = asyncio.Event()
         self.interrupted = False
-        """Whether it was requested by Ctrl-C."""
+        """True if it was requested by Ctrl-C."""
         self.reading = False
-        """Whether there is something to drain."""
+        """True if there is something to drain."""
 
     def request(self) -> None:
         """Requests a drain."""
@@ -44,7 +44,7 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop is requested."""
+        """True if a stop is requested."""
         return self._requested.is_set()
 
     async def wait(self) -> None:

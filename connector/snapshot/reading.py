@@ -154,7 +154,7 @@ class _Reading:
     _held_bytes: int = 0
     _tried: Attempts | None = None
     _resumable: bool = True
-    """Whether no row was yielded that comes after the last resume token."""
+    """True if no row was yielded that comes after the last resume token."""
 
     def __post_init__(self) -> None:
         self._rows = ResultRows(self.what)

@@ -84,7 +84,7 @@ class SpannerClient:
     _tokens: Tokens | None = None
     _session: str | None = None
     _is_found: bool = False
-    """Whether the emulator's address was seen to accept a connection."""
+    """True if the emulator's address was seen to accept a connection."""
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod

@@ -65,7 +65,7 @@ class ChangeStream:
 
     @property
     def retention_is_default(self) -> bool:
-        """Whether the database says nothing of its retention period."""
+        """True if the database says nothing of its retention period."""
         return "retention_period" not in self.options
 
     @property

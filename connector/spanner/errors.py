@@ -155,7 +155,7 @@ def _details_in(details: bytes) -> ErrorDetails:
 
 
 def is_lost_session(found: CallError) -> bool:
-    """Whether a session is gone, by the resource that the server names, or else by its message."""
+    """True if a session is gone, by the resource that the server names, or else by its message."""
     if found.code is not grpc.StatusCode.NOT_FOUND:
         return False
     resource = found.details.resource

@@ -151,7 +151,7 @@ class Spool:
             raise corrupt(self._full(path), "it is not a valid schema") from error
 
     def has_schema(self, key: str) -> bool:
-        """Whether the spool has the schema of that key."""
+        """True if the spool has the schema of that key."""
         return self._storage.exists(schema_path(key))
 
     def floor(self) -> int:

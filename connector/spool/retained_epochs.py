@@ -66,11 +66,11 @@ class RetainedEpochs:
             self.first = one.epoch + 1
 
     def refers_to_cut(self, path: str) -> bool:
-        """Whether an epoch that is kept needs the file of a cut."""
+        """True if an epoch that is kept needs the file of a cut."""
         return path in self._cuts
 
     def has_segment(self, epoch: int, writer: str, *, part: bool) -> bool:
-        """Whether a segment of that number and writer belongs to an epoch that is kept.
+        """True if a segment of that number and writer belongs to an epoch that is kept.
 
         ``part``: whether it was written by a task. The epoch's manifest may not list it, for such a task may outlive
         the seal.

@@ -162,7 +162,7 @@ class Retention:
         return len(pruned)
 
     def _is_stray(self, consumer: consumers.Consumer) -> bool:
-        """Whether the epoch that a consumer is done with is not this spool's: then it still needs this spool's."""
+        """True if the epoch that a consumer is done with is not this spool's: then it still needs this spool's."""
         one = self._epochs.find(consumer.epoch)
         return consumer.epoch > self._newest or (one is not None and consumer.at not in ("", one.identity))
 

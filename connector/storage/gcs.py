@@ -94,7 +94,7 @@ class GcsStore:
             yield stream
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """True if there is such a file."""
         return self._bucket.find(path) is not None
 
     def find(self, path: str) -> StoredFile | None:

@@ -61,7 +61,7 @@ class Holder:
         return orjson.dumps({"version": 1, **asdict(self)}, option=orjson.OPT_INDENT_2)
 
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended, which is only possible if it ran on this machine."""
+        """True if the process is known to have ended, which is only possible if it ran on this machine."""
         return bool(self.machine) and self.machine == _machine() and _started(self.process) != self.started
 
     def __str__(self) -> str:

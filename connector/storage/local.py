@@ -76,7 +76,7 @@ class LocalStore:
             yield stream
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """True if there is such a file."""
         target = self.root / path
         with self._errors.on_reading(target):
             return target.exists()

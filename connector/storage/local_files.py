@@ -123,7 +123,7 @@ class LocalFile:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of that name is one that is being written, or was when its writer was killed."""
+    """True if a file of that name is one that is being written, or was when its writer was killed."""
     return name.startswith(".tmp-") or (name.startswith(".") and name.endswith(".tmp"))
 
 

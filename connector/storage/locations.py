@@ -17,7 +17,7 @@ _PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{1,100}")
 
 
 def in_cloud_storage(path: str) -> bool:
-    """Whether the path is a URL of Cloud Storage."""
+    """True if the path is a URL of Cloud Storage."""
     return path.startswith(_SCHEME)
 
 

@@ -83,7 +83,7 @@ class FileReader(Protocol):
         """
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """True if there is such a file."""
 
     def find(self, path: str) -> StoredFile | None:
         """A file's size and version; None if there is no such file."""

@@ -205,7 +205,7 @@ class _Server:
         return await handler(request)
 
     def _is_own(self, request: web.Request) -> bool:
-        """Whether a browser was sent here by our own address, and not by a name that resolves to it."""
+        """True if a browser was sent here by our own address, and not by a name that resolves to it."""
         name = _host(request.headers.get(hdrs.HOST, ""))
         return name == self._config.host or _is_loopback(name)
 

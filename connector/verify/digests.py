@@ -13,7 +13,7 @@ from connector.verify.rows import Columns
 
 
 def is_digested(schema: TableSchema) -> bool:
-    """Whether both sides can compute the text of every column alike."""
+    """True if both sides can compute the text of every column alike."""
     types = [SpannerType.parse(column.type) for column in schema.columns]
     return all(one.kind in DIGESTED and not one.is_array for one in types)
 

@@ -223,7 +223,7 @@ def differences(
 
 
 def equal(one: object, other: object) -> bool:
-    """Whether two values are equal. A number may be written in several ways; to Python, 1 is True."""
+    """True if two values are equal. A number may be written in several ways; to Python, 1 is True."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):

@@ -155,7 +155,7 @@ class TableValues:
         return key_of(self._keys, {name: self._converted(name, columns.get(name)) for name in self._keys})
 
     def equal(self, name: str, one: object, other: object) -> bool:
-        """Whether two values of a column are equal."""
+        """True if two values of a column are equal."""
         return equal(one, other) or equal(self._converted(name, one), self._converted(name, other))
 
     def _converted(self, name: str, value: object) -> object:

@@ -43,7 +43,7 @@ class _Slot:
     queries: int = 0
     """How many queries it has, including those that wait for its next worker."""
     pausing: bool = False
-    """Whether the next worker is not started yet."""
+    """True if the next worker is not started yet."""
 
 
 class Workers:

@@ -69,12 +69,12 @@ class WorkerProcess:
         """It is ready, or has died before that."""
         self.ready = False
         self.has_returned = False
-        """Whether a query has returned anything, be it an error."""
+        """True if a query has returned anything, be it an error."""
         self.refusal: Failure | None = None
         """Why it cannot start, if it has reported that."""
         self.pid = 0
         self.was_killed = False
-        """Whether a signal has ended it."""
+        """True if a signal has ended it."""
         self._error: Failure | None = None
 
     @property

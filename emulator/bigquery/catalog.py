@@ -173,7 +173,7 @@ class Catalog:
             del self._tables[dataset, name]
 
     def holds(self, table: Table) -> bool:
-        """Whether a table has been neither deleted nor created again."""
+        """True if a table has been neither deleted nor created again."""
         return self._tables.get((table.dataset, table.name)) is table
 
 

@@ -67,7 +67,7 @@ class RowReader:
 
     @property
     def changes(self) -> bool:
-        """Whether the rows are changes by key."""
+        """True if the rows are changes by key."""
         return self._typed
 
     def read(self, raw: bytes) -> Change:

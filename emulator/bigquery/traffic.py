@@ -73,7 +73,7 @@ class RefusedValue:
     message: str
 
     def found_in(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row has the value."""
+        """True if a row has the value."""
         return self.column in row and bool(row[self.column] == self.value)
 
 

@@ -108,7 +108,7 @@ class _Stall:
         self._since = time.monotonic()
 
     def is_overdue(self) -> bool:
-        """Whether the measure has been the same for too long."""
+        """True if the measure has been the same for too long."""
         if (now := self._progress()) != self._last:
             self._last, self._since = now, time.monotonic()
         return time.monotonic() - self._since > _STALL_SECONDS

@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether everything that the server returned was delivered, once, in order."""
+        """True if everything that the server returned was delivered, once, in order."""
         return self.committed == self.delivered + self.skipped and not (
             self.lost or self.twice or self.foreign or self.out_of_order or self.split_transactions
         )

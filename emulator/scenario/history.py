@@ -145,7 +145,7 @@ class Partition:
     events: list[Event] = field(default_factory=list)
 
     def covers(self, timestamp: int) -> bool:
-        """Whether it covers that timestamp."""
+        """True if it covers that timestamp."""
         return self.start <= timestamp and (self.end is None or timestamp < self.end)
 
 

@@ -127,7 +127,7 @@ class FaultPlan:
         return self
 
     def breaks_order(self) -> bool:
-        """Whether another record is to be sent out of order; call `disordered` once it is."""
+        """True if another record is to be sent out of order; call `disordered` once it is."""
         return self._disorders > 0
 
     def disordered(self) -> None:
@@ -146,7 +146,7 @@ class FaultPlan:
 
     @property
     def may_reset(self) -> bool:
-        """Whether connections may be reset by the rules so far or by drawn faults."""
+        """True if connections may be reset by the rules so far or by drawn faults."""
         drawn = self.seed is not None and FaultKind.CONNECTION_RESET in self._kinds
         return drawn or any(rule.fault.kind is FaultKind.CONNECTION_RESET for rule in self._rules)
 

@@ -288,7 +288,7 @@ class _Progress:
 
     @property
     def may_end_cleanly(self) -> bool:
-        """Whether Spanner might end the query here with OK without proving anything.
+        """True if Spanner might end the query here with OK without proving anything.
 
         Not inside a row; not if the OK would prove that everything up to the query's end was sent; and not once
         partitions were announced, because then the OK says that the partition has finished.

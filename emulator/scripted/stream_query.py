@@ -59,7 +59,7 @@ class StreamQuery:
 
     @property
     def proves_its_end(self) -> bool:
-        """Whether its end had passed when it was received, so that an OK proves that everything up to it was sent."""
+        """True if its end had passed when it was received, so that an OK proves that everything up to it was sent."""
         return self.end is not None and self.end <= self.received_at
 
 

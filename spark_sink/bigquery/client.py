@@ -90,7 +90,7 @@ class BigQueryClient:
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
-        """Whether a dataset exists."""
+        """True if a dataset exists."""
         with self._errors(f"dataset {dataset}"):
             try:
                 self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
@@ -99,7 +99,7 @@ class BigQueryClient:
         return True
 
     def ignores_case(self, dataset: str) -> bool:
-        """Whether the names of tables in a dataset are case-insensitive. The dataset exists."""
+        """True if the names of tables in a dataset are case-insensitive. The dataset exists."""
         with self._errors(f"dataset {dataset}"):
             found = self._client().get_dataset(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
         return bool(found.is_case_insensitive)

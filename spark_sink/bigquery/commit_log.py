@@ -90,7 +90,7 @@ class CommitLog:
         return entry
 
     def has_some(self, first: int) -> bool:
-        """Whether a micro-batch has entries."""
+        """True if a micro-batch has entries."""
         return any(name.startswith(_prefix(first)) for name in self._spool.storage.list(self._folder))
 
     def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:

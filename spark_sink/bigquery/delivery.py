@@ -150,11 +150,11 @@ class BigQueryDelivery:
         self._last = release(self._spool, name=self.consumer)
 
     def waiting(self) -> bool:
-        """Whether an epoch that was sealed before the drain is not recorded as done."""
+        """True if an epoch that was sealed before the drain is not recorded as done."""
         return is_behind(self._spool, self.consumer, self._last)
 
     def is_due(self, unfinished: frozenset[str]) -> bool:
-        """Whether there are notes of changes for a backfill that is done."""
+        """True if there are notes of changes for a backfill that is done."""
         return not self._is_backfill and has_notes(self._stream, unfinished)
 
     def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:

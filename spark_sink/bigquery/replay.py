@@ -134,7 +134,7 @@ class _BigQueryReplay:
         )
 
     def _is_superseded(self, source: str, rows: pa.RecordBatch) -> bool:
-        """Whether a later backfill of the table is not done: what was deleted before it began is not known any more."""
+        """True if a later backfill of the table is not done: what was deleted before it began is not known any more."""
         if source not in unfinished_tables(self._spool):
             return False
         known = {timestamp // _MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
@@ -218,7 +218,7 @@ class _BigQueryReplay:
 
 
 def _are_snapshot(rows: pa.RecordBatch) -> bool:
-    """Whether rows are a backfill's."""
+    """True if rows are a backfill's."""
     return bool(pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py())
 
 

@@ -25,7 +25,7 @@ _TEXT_OF: Mapping[ColumnKind, str] = {
 
 
 def has_digests(table: BigQueryTable, existing: Mapping[str, Field]) -> bool:
-    """Whether BigQuery can compute the digests of a table, whose existing columns are named in small letters."""
+    """True if BigQuery can compute the digests of a table, whose existing columns are named in small letters."""
     return all(
         column.kind in DIGESTED
         and column.field.type == COLUMN_TYPES[column.kind]

@@ -170,7 +170,7 @@ def _field(reading: "Reading", layout: Layout) -> tuple[object, object]:
 
 
 def _is_odd(name: str) -> bool:
-    """Whether msgspec does not accept the name of a field."""
+    """True if msgspec does not accept the name of a field."""
     return any(character in '"\\' or character < " " for character in name)
 
 

@@ -96,11 +96,11 @@ class Encoding(Protocol):
 
     @property
     def gzipped(self) -> bool:
-        """Whether the encoded file is compressed as a whole."""
+        """True if the encoded file is compressed as a whole."""
 
     @property
     def needs_before(self) -> bool:
-        """Whether encoding needs the old values of the rows."""
+        """True if encoding needs the old values of the rows."""
 
     def header(self, series: Series, path: str) -> bytes:
         """The first bytes of a file; ``path`` is relative to the root."""

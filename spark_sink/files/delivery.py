@@ -103,7 +103,7 @@ class FileDelivery:
         self._last = self._spool.latest()
 
     def waiting(self) -> bool:
-        """Whether there are files to write; after :meth:`drain`, of epochs that were sealed before it.
+        """True if there are files to write; after :meth:`drain`, of epochs that were sealed before it.
 
         The sink records a micro-batch as done when Spark requests the next, so this is False only after that.
         """

@@ -107,7 +107,7 @@ class Holding:
         return cls(int(node["max_bytes"]), None if node["end"] is None else int(node["end"]))
 
     def releases(self, newest: Manifest, unwritten_bytes: int) -> bool:
-        """Whether the open minute is written up to the newest epoch.
+        """True if the open minute is written up to the newest epoch.
 
         A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for. So
         the unwritten bytes are counted as the daemon counts its spool's.

@@ -82,7 +82,7 @@ def _nested(schema: object) -> frozenset[str]:
 
 
 def _is_of_json(kind: object) -> bool:
-    """Whether it is the record of an array of JSON texts, or its name."""
+    """True if it is the record of an array of JSON texts, or its name."""
     name = kind.get("name") if isinstance(kind, Mapping) else kind
     return name in ARRAY_RECORDS_OF_JSON
 

@@ -81,7 +81,7 @@ def _store_at(path: str) -> FileStore:
 
 
 def is_of_opencdc(path: str) -> bool:
-    """Whether a file holds OpenCDC records, by its name."""
+    """True if a file holds OpenCDC records, by its name."""
     return path.removesuffix(".gz").endswith(ENDINGS)
 
 

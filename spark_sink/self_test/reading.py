@@ -142,7 +142,7 @@ class Reading:
 
     @property
     def tags(self) -> bool:
-        """Whether the server keeps transaction tags; the emulator does not."""
+        """True if the server keeps transaction tags; the emulator does not."""
         return self.test.options.emulator_host is None
 
     def compared(self, name: str, differences: list[str], count: int) -> None:
@@ -199,7 +199,7 @@ class Daemon:
     spool: Spool
 
     def has_started(self) -> bool:
-        """Whether its start is resolved, so that every later commit is read."""
+        """True if its start is resolved, so that every later commit is read."""
         try:
             self.spool.header()
         except (FileNotFoundError, SpoolError):

@@ -67,7 +67,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing differs, nothing failed and nothing is left."""
+        """True if nothing differs, nothing failed and nothing is left."""
         bad = {Status.DIFFERENT, Status.FAILED}
         return not (self.error or self.left_over or any(check.status in bad for check in self.checks))
 

@@ -263,7 +263,7 @@ def _decoded(path: str, data: bytes) -> tuple[pa.RecordBatch, list[str]]:
 
 
 def _is_marked(event: dict[str, object]) -> bool:
-    """Whether an event says that its row was completed, or could not be."""
+    """True if an event says that its row was completed, or could not be."""
     metadata = event.get("source_metadata")
     return isinstance(metadata, dict) and COMPLETED in metadata
 

@@ -64,7 +64,7 @@ class Delivery(Protocol):
         """
 
     def waiting(self) -> bool:
-        """Whether there are epochs that can be delivered and are not recorded as done.
+        """True if there are epochs that can be delivered and are not recorded as done.
 
         After :meth:`drain`, of those that were sealed before it.
         """
@@ -133,7 +133,7 @@ def last_of(spool: Spool, drained: int | None) -> int:
 
 
 def is_behind(spool: Spool, consumer: str, drained: int | None) -> bool:
-    """Whether an epoch up to :func:`last_of` is not recorded as done."""
+    """True if an epoch up to :func:`last_of` is not recorded as done."""
     known = find(spool, consumer)
     return (known.epoch if known else spool.floor() - 1) < last_of(spool, drained)
 

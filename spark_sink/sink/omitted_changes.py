@@ -22,5 +22,5 @@ def omitted_changes(stream: WatchedStream) -> list[str]:
 
 
 def _is_on(text: str) -> bool:
-    """Whether a BOOL option is true, as either dialect spells it."""
+    """True if a BOOL option is true, as either dialect spells it."""
     return text.lower() in ("true", "t", "yes", "on", "1")

@@ -35,11 +35,11 @@ class ReplayedSpools:
         self._done: Mapping[str, int] = {spool.header().spool_id: _done(spool, consumer) for spool in spools}
 
     def has(self, name: str) -> bool:
-        """Whether the dead letters in a file of that name are of one of the spools."""
+        """True if the dead letters in a file of that name are of one of the spools."""
         return name.partition("_")[0] in self._ids
 
     def will_repeat(self, name: str, rows: pa.RecordBatch) -> bool:
-        """Whether the sink will repeat the micro-batch of the dead letters in a file of that name."""
+        """True if the sink will repeat the micro-batch of the dead letters in a file of that name."""
         done = self._done.get(name.partition("_")[0])
         return done is not None and pc.max(rows.column("epoch")).as_py() > done
 

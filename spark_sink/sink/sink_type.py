@@ -55,7 +55,7 @@ class SparkSinkType(SinkType[C]):
         return sink
 
     def owns_dead_letters(self, name: str) -> bool:
-        """Whether a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there.
+        """True if a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there.
 
         By default the names are the spool's id, the type, by choice a dot and the sink's name, and numbers, joined by
         underscores: ``0123abcd_files_7_0``.

@@ -65,7 +65,7 @@ class SpannerSnapshot(DataSource):
     """
 
     pushes = False
-    """Whether filters are pushed to Spanner; Spark refuses a reader that can, unless :data:`PUSHDOWN` is true."""
+    """True if filters are pushed to Spanner; Spark refuses a reader that can, unless :data:`PUSHDOWN` is true."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)

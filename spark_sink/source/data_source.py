@@ -125,7 +125,7 @@ class EventsStreamReader(EpochStreamReader):
         return super().initialOffset()
 
     def admits(self, table: str) -> bool:
-        """Whether option ``tables`` names the table."""
+        """True if option ``tables`` names the table."""
         return self._options.admits(table)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:

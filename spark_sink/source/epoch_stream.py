@@ -171,13 +171,13 @@ class EpochStreamReader(QueriedSpool, DataSourceStreamReader, SupportsTriggerAva
     """
 
     starts_at_oldest = True
-    """Whether a new query of a known consumer starts at the oldest epoch instead of the recorded position."""
+    """True if a new query of a known consumer starts at the oldest epoch instead of the recorded position."""
 
     takes_every_epoch = True
-    """Whether ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
+    """True if ``groups`` holds no epoch back, so that a query without a limit need not weigh them."""
 
     may_be_available_now = True
-    """Whether the query may have ``Trigger.AvailableNow``."""
+    """True if the query may have ``Trigger.AvailableNow``."""
 
     def __init__(
         self,

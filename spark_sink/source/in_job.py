@@ -72,11 +72,11 @@ class InJobReader:
         self._newest = 0
         self._heard_at = 0.0
         self.finished = False
-        """Whether the daemon has reached the requested end, or Spanner's clock if it reads no further."""
+        """True if the daemon has reached the requested end, or Spanner's clock if it reads no further."""
 
     @property
     def ends_now(self) -> bool:
-        """Whether the daemon reads no further than Spanner's clock of its start."""
+        """True if the daemon reads no further than Spanner's clock of its start."""
         return self._until_now
 
     def read_until_now(self) -> None:
@@ -138,7 +138,7 @@ class InJobReader:
             raise StreamError(f"the reader inside the job ended with code {code}: {line or 'without a message'}")
 
     def _has_reached_its_end(self) -> bool:
-        """Whether a daemon that has ended without an error was not just stopped by a signal."""
+        """True if a daemon that has ended without an error was not just stopped by a signal."""
         if not self._until_now and not self._options.end:
             return False
         with suppress(SpoolError):
@@ -193,7 +193,7 @@ class InJobReader:
 
 
 def reads_until_now(reader: InJobReader | None, limit: ReadLimit) -> bool:
-    """Whether there is a reader, and the run takes what there is until now, and no more.
+    """True if there is a reader, and the run takes what there is until now, and no more.
 
     So does a micro-batch that is to take all: that of ``Trigger.Once``.
     """

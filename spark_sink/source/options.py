@@ -92,7 +92,7 @@ class SourceOptions:
         )
 
     def admits(self, table: str) -> bool:
-        """Whether the option ``tables`` includes a table."""
+        """True if the option ``tables`` includes a table."""
         return not self.tables or any(fnmatchcase(table, pattern) for pattern in self.tables)
 
 

@@ -25,7 +25,7 @@ class QueriedSpool:
         self._weights: dict[int, EpochWeight] = {}
 
     def admits(self, table: str) -> bool:
-        """Whether the rows of a table count towards limits."""
+        """True if the rows of a table count towards limits."""
         return bool(table)
 
     def weights(self, first: int, last: int) -> Iterator[EpochWeight]:

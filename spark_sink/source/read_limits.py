@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 ADMISSION_CONTROL = True
-"""Whether Spark passes a limit, and ends a run with ``Trigger.AvailableNow`` after several micro-batches."""
+"""True if Spark passes a limit, and ends a run with ``Trigger.AvailableNow`` after several micro-batches."""
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import (

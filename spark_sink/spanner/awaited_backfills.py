@@ -31,7 +31,7 @@ class AwaitedBackfills:
         return cls(spool) if stream_spool(spool) is spool else None
 
     def are_awaited(self) -> bool:
-        """Whether a backfill is not done; the first look that finds one says so on standard error.
+        """True if a backfill is not done; the first look that finds one says so on standard error.
 
         Raises:
             SpoolError: a document of a backfill is corrupt or cannot be read.

@@ -111,7 +111,7 @@ class SpannerDelivery:
         self._last = self._spool.latest()
 
     def waiting(self) -> bool:
-        """Whether an epoch that was sealed before the drain is not recorded as done, and does not wait for more."""
+        """True if an epoch that was sealed before the drain is not recorded as done, and does not wait for more."""
         if not self._is_of_backfill and unfinished_tables(self._spool):
             return False
         return is_behind(self._spool, self.consumer, self._last)

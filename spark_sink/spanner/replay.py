@@ -169,7 +169,7 @@ class _SpannerReplay:
         return sorted(rejected)
 
     def _has_another_key(self, schema: TableSchema) -> bool:
-        """Whether the source's table has another key than the newest change of it: its former rows are gone."""
+        """True if the source's table has another key than the newest change of it: its former rows are gone."""
         known = (source_tables(self._of, os.environ.get(EMULATOR_HOST)) or {}).get(schema.table)
         if known is None:
             return False

@@ -116,7 +116,7 @@ class TablesDelivery:
         self._last = self._spool.latest()
 
     def waiting(self) -> bool:
-        """Whether an epoch that was sealed before the drain is not recorded as done."""
+        """True if an epoch that was sealed before the drain is not recorded as done."""
         return is_behind(self._spool, self.consumer, self._last)
 
     def keep_deleted(self, table: str, unfinished: frozenset[str]) -> frozenset[str]:
@@ -131,7 +131,7 @@ class TablesDelivery:
         return unfinished | self._kept.tables()
 
     def is_due(self, unfinished: frozenset[str]) -> bool:
-        """Whether a table whose backfill is done may have deleted rows."""
+        """True if a table whose backfill is done may have deleted rows."""
         return self._removes and not self._kept.tables() <= unfinished | self._later
 
     def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:

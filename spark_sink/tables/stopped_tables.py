@@ -69,7 +69,7 @@ class StoppedTables:
         return self._reasons
 
     def has(self, table: str) -> bool:
-        """Whether a table is stopped: the store is looked through once, for only this process adds to it."""
+        """True if a table is stopped: the store is looked through once, for only this process adds to it."""
         if folder_of(table) in self._folders:
             self._reasons.setdefault(table, "its earlier changes are dead letters")
         return table in self._reasons

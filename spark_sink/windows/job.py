@@ -99,7 +99,7 @@ class WindowJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether :meth:`cancel` was called."""
+        """True if :meth:`cancel` was called."""
         return self._cancelled.is_set()
 
     def run(self, window: Window, shares: Sequence[Share], writers: WriterSetup, *, slices: int) -> ReadWindow | None:

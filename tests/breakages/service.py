@@ -86,12 +86,12 @@ class Service:
             time.sleep(_POLL)
 
     def is_ready(self) -> bool:
-        """Whether ``/readyz`` says so."""
+        """True if ``/readyz`` says so."""
         answer = self.get("/readyz")
         return answer is not None and answer[0] == 200
 
     def has_delivered(self) -> bool:
-        """Whether a sink has delivered an epoch of a spool on a local disk."""
+        """True if a sink has delivered an epoch of a spool on a local disk."""
         spool = Spool.at(yaml.safe_load(self.config.read_text())["spool"]["path"])
         return any(consumer.epoch > 0 for consumer in consumers(spool))
 

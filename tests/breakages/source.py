@@ -37,7 +37,7 @@ Breaks = Callable[[ScriptedServer, Link], object]
 
 
 def has_sealed(service: Service) -> bool:
-    """Whether a local spool has an epoch."""
+    """True if a local spool has an epoch."""
     return any((service.config.parent / "spool" / "manifests").glob("*"))
 
 

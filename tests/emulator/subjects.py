@@ -108,7 +108,7 @@ def officials(emulator: Emulator) -> Iterator[Subjects]:
 
 
 def _merged(subject: Subject) -> bool:
-    """Whether partitions of it have split and merged."""
+    """True if partitions of it have split and merged."""
     return any(len(partition.parents) > 1 for partition in subject.read_partitions().values())
 
 

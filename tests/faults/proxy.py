@@ -33,12 +33,12 @@ class Call:
 
     @property
     def reads_changes(self) -> bool:
-        """Whether it is a change stream query."""
+        """True if it is a change stream query."""
         return "READ_" in self.sql or "read_json_" in self.sql
 
     @property
     def reads_partition(self) -> bool:
-        """Whether it is a change stream query of a partition, not the initial one."""
+        """True if it is a change stream query of a partition, not the initial one."""
         return self.reads_changes and bool(self.token)
 
 

@@ -51,7 +51,7 @@ class BackgroundSink:
 
     @property
     def has_failed_transiently(self) -> bool:
-        """Whether it has failed with an error of Spark under load; a restart helps."""
+        """True if it has failed with an error of Spark under load; a restart helps."""
         return self._failure is not None and any(words in str(self._failure) for words in _TRANSIENT)
 
     def check(self) -> None:

@@ -83,7 +83,7 @@ class BetweenRuns:
         self._report(f"{folder.name} is restored: {at} becomes {self._copied_at}")
 
     def _has_continued(self, ended: bool) -> bool:
-        """Whether anything was delivered since the copy; waits for the sink once all epochs are sealed."""
+        """True if anything was delivered since the copy; waits for the sink once all epochs are sealed."""
         assert self._copied_at is not None
         if ended:
             self._await_delivery(self._copied_at[1])

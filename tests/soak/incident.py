@@ -70,12 +70,12 @@ def incident_of(seed: int) -> Incident | None:
 
 
 def explains(incident: Incident | None, line: str) -> bool:
-    """Whether a line of a log names the incident, so that the run was right to end with it."""
+    """True if a line of a log names the incident, so that the run was right to end with it."""
     if incident is Incident.OUT_OF_ORDER:
         return _LATE.search(line) is not None
     return incident in OLD_COPIES and _OTHER_COPY.search(line) is not None
 
 
 def reports_loss(text: str) -> bool:
-    """Whether a text reports that epochs were delivered without a late record."""
+    """True if a text reports that epochs were delivered without a late record."""
     return _UNREAD.search(text) is not None

@@ -41,7 +41,7 @@ def with_keyless_table(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _is_open(partition: Partition, at: int) -> bool:
-    """Whether the partition does not end before or at the instant; its last record may be the one that ends it."""
+    """True if the partition does not end before or at the instant; its last record may be the one that ends it."""
     return partition.end is None or at < partition.end - 1
 
 

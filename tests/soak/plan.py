@@ -42,7 +42,7 @@ class ProcessRun:
     kill_after: float | None = None
     once_ready: bool = False
     once_sealed: bool = False
-    """Whether the victim is killed as soon as an epoch is sealed."""
+    """True if the victim is killed as soon as an epoch is sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Plan:
     pause_seconds: float
     """The length of the pause in seconds, if the incident is one."""
     with_children: bool
-    """Whether the daemon's descendants are stopped with it."""
+    """True if the daemon's descendants are stopped with it."""
     source: dict[str, object]
     spool: dict[str, object]
     sink: dict[str, object]

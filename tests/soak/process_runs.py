@@ -96,9 +96,9 @@ class ProcessRuns:
         self._stall_detector = StallDetector(config.parent, seconds)
         self.counts: Counter[str] = Counter()
         self.paused = False
-        """Whether the planned pause has happened."""
+        """True if the planned pause has happened."""
         self.explained = False
-        """Whether a run has ended with a line that names the seed's incident."""
+        """True if a run has ended with a line that names the seed's incident."""
         self.newest_before_last = 0
         """The newest epoch when the last run started, 0 for none."""
 
@@ -154,7 +154,7 @@ class ProcessRuns:
         return False
 
     def _is_explained(self, code: int, text: str, killed: str) -> bool:
-        """Whether a run has ended with code 1 and a line that names the seed's incident.
+        """True if a run has ended with code 1 and a line that names the seed's incident.
 
         A run that was killed has logged such a line, perhaps, and could not print it as its last one.
 
@@ -237,7 +237,7 @@ class ProcessRuns:
         counts[f"kills: {point}"] += 1
 
     def _is_full_disk(self, code: int, text: str, happened: dict[str, int]) -> bool:
-        """Whether the run ended as it must on a full disk: with code 1, and one line that says so."""
+        """True if the run ended as it must on a full disk: with code 1, and one line that says so."""
         lines = [line for line in text.splitlines() if line.startswith(("spanner-cdc: ", "spark_sink: "))]
         full = any("No space left on device" in line and "Free space" in line for line in lines)
         if self._plan.with_spark:

@@ -50,12 +50,12 @@ def is_driver(process: int) -> bool:
 
 
 def is_worker(process: int) -> bool:
-    """Whether it is one of the Python processes that Spark's JVM starts."""
+    """True if it is one of the Python processes that Spark's JVM starts."""
     return " -m pyspark." in command(process)
 
 
 def is_reader(process: int) -> bool:
-    """Whether it is one of the daemon's worker processes."""
+    """True if it is one of the daemon's worker processes."""
     return "tests.soak.faults.reader" in command(process)
 
 

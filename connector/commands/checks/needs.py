@@ -20,7 +20,7 @@ class Needs:
 
     @property
     def sink(self) -> bool:
-        """Whether it delivers, or reads what was delivered."""
+        """True if it delivers, or reads what was delivered."""
         return "sink" in self.sections
 
 

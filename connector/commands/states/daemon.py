@@ -87,7 +87,7 @@ class Lifecycle:
 
     @property
     def pause_requested(self) -> bool:
-        """Whether the stream is to be paused."""
+        """True if the stream is to be paused."""
         return self._wanted.is_set()
 
     async def enter(
@@ -192,7 +192,7 @@ class Lifecycle:
             await asyncio.wait(tasks)
 
     async def continues(self, stop: Stop) -> bool:
-        """Whether reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
+        """True if reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
 
         A pause that was taken back while the reader drained has drained it, too.
         """

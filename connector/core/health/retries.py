@@ -76,7 +76,7 @@ class _Failing:
     proof: int
 
     def is_lasting(self, now: int, least: int) -> bool:
-        """Whether it fails for long, and the last retry would have shown by now if it had succeeded."""
+        """True if it fails for long, and the last retry would have shown by now if it had succeeded."""
         last = self.retry.last
         return now - self.retry.since >= least and (last - self.first >= _REPEATED or now - last >= self.proof)
 

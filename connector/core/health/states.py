@@ -94,7 +94,7 @@ class StateRecord:
 
     @property
     def is_well(self) -> bool:
-        """Whether the daemon works, or has done all that it was to do."""
+        """True if the daemon works, or has done all that it was to do."""
         if self.state is StreamState.NOT_STARTED:
             return self.reason == END_REACHED
         return self.state in (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING)

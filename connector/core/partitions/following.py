@@ -9,7 +9,7 @@ class Follows(Protocol):
     """Decides about each partition that a graph's partitions announce and that the graph does not have."""
 
     def __call__(self, announcer: str, child: CutPartition, parents: frozenset[str]) -> bool:
-        """Whether the graph adds the child.
+        """True if the graph adds the child.
 
         Args:
             announcer: the token of the partition that returned the announcement.

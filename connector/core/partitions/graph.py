@@ -89,7 +89,7 @@ class PartitionGraph:
 
     @property
     def finished(self) -> bool:
-        """Whether everything up to the user's end has been read."""
+        """True if everything up to the user's end has been read."""
         return self._end is not None and self._watermark >= self._end
 
     def laggards(self) -> list[Partition]:
@@ -162,7 +162,7 @@ class PartitionGraph:
         return max(partition.start, partition.progress, partition.start if partition.is_late else self._floor)
 
     def is_laggard(self, token: str) -> bool:
-        """Whether the partition holds the watermark, so that nothing more can be sealed before it is read further."""
+        """True if the partition holds the watermark, so that nothing more can be sealed before it is read further."""
         return self._partitions[token].progress <= self._watermark
 
     def sent(self, token: str) -> None:
@@ -207,7 +207,7 @@ class PartitionGraph:
         self.proved(token, record.start_timestamp - 1)
 
     def _leaves_to_next(self, token: str, start: int) -> bool:
-        """Whether an announcement is left to a later window, where a change stream is read in windows.
+        """True if an announcement is left to a later window, where a change stream is read in windows.
 
         A query may announce children that start just after its end, or not. If one parent of a child finished with this
         window and another did not, no report of a single window would tell whether somebody follows the child.

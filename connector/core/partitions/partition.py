@@ -76,15 +76,15 @@ class Partition:
     after the timestamp of its end record."""
     children: set[str] = field(default_factory=set)
     ending: bool = False
-    """Whether the running query has returned a record that ends the partition."""
+    """True if the running query has returned a record that ends the partition."""
     proved: int = NOTHING
     """What the running query itself has proved: it has returned every record at or before this timestamp."""
     moved_at: int = 0
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False
-    """Whether its end record has come, after which there are no records."""
+    """True if its end record has come, after which there are no records."""
     is_late: bool = False
-    """Whether it was announced after the watermark had passed its start."""
+    """True if it was announced after the watermark had passed its start."""
     doubted: tuple[int, int] | None = None
     """An end bound that one clean end has proven, and the progress then; see :meth:`confirm_bound`."""
 
@@ -94,7 +94,7 @@ class Partition:
         return self.ends_at if self.complete or self.state is State.FINISHED else None
 
     def alive_at(self, instant: int) -> bool:
-        """Whether it covers ``instant``: started by then, and not known to have ended by then."""
+        """True if it covers ``instant``: started by then, and not known to have ended by then."""
         return self.start <= instant and (self.end is None or self.end > instant)
 
     def change_state(self, event: Event) -> None:

@@ -70,7 +70,7 @@ class ShareReport:
     retries: int
     seconds: float
     mutable: bool = False
-    """Whether the change stream is in the MUTABLE_KEY_RANGE mode, where several shares may read one partition."""
+    """True if the change stream is in the MUTABLE_KEY_RANGE mode, where several shares may read one partition."""
 
     def to_json(self) -> str:
         """As a document for :meth:`from_json`."""

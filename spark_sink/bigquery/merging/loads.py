@@ -70,7 +70,7 @@ class Loading:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are enough rows to load."""
+        """True if there are enough rows to load."""
         return self._merged > MERGED_BYTES
 
     def end_epoch(self) -> None:

@@ -124,7 +124,7 @@ class StagedRows:
 
 
 def has_notes(spool: Spool, unfinished: Collection[str]) -> bool:
-    """Whether there are tables of notes of which no backfill is under way.
+    """True if there are tables of notes of which no backfill is under way.
 
     Args:
         spool: the change stream's.

@@ -134,7 +134,7 @@ class Pace:
         return Gathered(epochs, full)
 
     def holds(self, gathered: Gathered) -> bool:
-        """Whether epochs have to wait for more; those without rows cost nothing and never wait."""
+        """True if epochs have to wait for more; those without rows cost nothing and never wait."""
         filled = [epoch for epoch in gathered.epochs if epoch.rows]
         if not filled:
             return False

@@ -224,7 +224,7 @@ def _kind_of(column: Column) -> ColumnKind:
 
 
 def _is_exact(column: Column) -> bool:
-    """Whether the column's timestamps must not be truncated, because two might become one."""
+    """True if the column's timestamps must not be truncated, because two might become one."""
     return column.field.required and column.field.type == "TIMESTAMP"
 
 

@@ -57,7 +57,7 @@ def of_table(partition_by: str, table: str) -> str:
 
 
 def is_named(partition_by: str, table: str) -> bool:
-    """Whether the option names the table itself."""
+    """True if the option names the table itself."""
     return bool(partition_by) and table in orjson.loads(partition_by)
 
 

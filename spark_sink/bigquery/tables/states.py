@@ -165,5 +165,5 @@ def transition(by: By, state: State, event: Event) -> Transition:
 
 
 def is_examined(by: By, state: State) -> bool:
-    """Whether a process looks at a table in that state, rather than going by what is recorded."""
+    """True if a process looks at a table in that state, rather than going by what is recorded."""
     return Event.SKIPPED not in TRANSITIONS[by][state]

@@ -63,7 +63,7 @@ class BigQueryTarget:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether it is an emulator, without credentials and encryption."""
+        """True if it is an emulator, without credentials and encryption."""
         return self.endpoint.startswith("http://")
 
 
@@ -119,7 +119,7 @@ class TableOptions:
 
     @property
     def merges(self) -> bool:
-        """Whether a table has a row for each row of the source, rather than one for each change."""
+        """True if a table has a row for each row of the source, rather than one for each change."""
         return self.mode in (MERGE, MERGE_LOAD)
 
 

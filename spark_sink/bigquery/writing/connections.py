@@ -59,7 +59,7 @@ class Connection:
         self._last = ""
 
     def fits(self, stream: str, descriptor: bytes) -> bool:
-        """Whether it was not opened for other columns of the stream's table: a connection cannot change them."""
+        """True if it was not opened for other columns of the stream's table: a connection cannot change them."""
         return self._columns.get(stream, descriptor) == descriptor
 
     def send(self, request: types.AppendRowsRequest, descriptor: bytes) -> types.AppendRowsResponse:

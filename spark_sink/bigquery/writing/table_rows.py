@@ -36,7 +36,7 @@ class RowWriter(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether :meth:`end_epoch` has to be called at the end of the epoch."""
+        """True if :meth:`end_epoch` has to be called at the end of the epoch."""
 
     def end_epoch(self) -> None:
         """An epoch is complete: the rows so far may be loaded by themselves."""

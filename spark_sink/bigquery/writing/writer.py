@@ -157,7 +157,7 @@ class BigQueryWriter:
         self._sent(once)
 
     def _is_committed(self, stream: str) -> bool:
-        """Whether a stream was committed before; some errors of a commit do not distinguish that."""
+        """True if a stream was committed before; some errors of a commit do not distinguish that."""
         try:
             found = self._client().get_write_stream(name=stream, retry=None, timeout=_TIMEOUT)
         except (exceptions.NotFound, exceptions.InvalidArgument):
@@ -253,7 +253,7 @@ def _rejected(response: types.AppendRowsResponse) -> list[tuple[int, str]]:
 
 
 def _is_of_extra_fields(error: exceptions.GoogleAPICallError) -> bool:
-    """Whether a call ended because the table lacks a column; a response may say so as well."""
+    """True if a call ended because the table lacks a column; a response may say so as well."""
     code = _storage_code(error)
     return code == "SCHEMA_MISMATCH_EXTRA_FIELDS" if code else ("extra proto fields" in str(error.message).lower())
 

@@ -72,7 +72,7 @@ class SpannerRows:
 
     @property
     def skips_changes(self) -> bool:
-        """Whether the spool lacks changes of the tables, so that a row may have changed since an epoch's last one."""
+        """True if the spool lacks changes of the tables, so that a row may have changed since an epoch's last one."""
         return bool(self._source.skip_transaction_tags)
 
     def read(self, read: Read) -> Found:
@@ -115,7 +115,7 @@ class SpannerRows:
         return Found(rows, frozenset(read.columns) & gone)
 
     def _exists(self, read: Read, *names: str) -> bool:
-        """Whether the table, and these columns of it, exist as of the timestamp."""
+        """True if the table, and these columns of it, exist as of the timestamp."""
         try:
             self._rows(read, names, read.keys[:1])
         except NoSuchTableError:

@@ -104,7 +104,7 @@ class Omissions:
         return self._decided[schema_key]
 
     def is_gone(self, table: str) -> bool:
-        """Whether the source no longer has a table.
+        """True if the source no longer has a table.
 
         Raises:
             SpannerCdcError: a database cannot be reached, or refuses it.
@@ -114,7 +114,7 @@ class Omissions:
 
     @property
     def may_relax(self) -> bool:
-        """Whether columns of the destination may be made nullable."""
+        """True if columns of the destination may be made nullable."""
         return self._relax is not None
 
     def relax(self, columns: Mapping[str, Collection[str]]) -> None:
@@ -184,5 +184,5 @@ class Omissions:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether two type codes are known and not the same."""
+    """True if two type codes are known and not the same."""
     return one != "" and other != "" and one != other

@@ -194,5 +194,5 @@ class Planner:
 
 
 def is_of_user(change: Change) -> bool:
-    """Whether a change is of the user's tables: a stream back reports those of the bookkeeping row, too."""
+    """True if a change is of the user's tables: a stream back reports those of the bookkeeping row, too."""
     return change.table != TABLE

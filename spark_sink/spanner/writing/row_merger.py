@@ -76,7 +76,7 @@ class MergedRow:
 
     @property
     def is_inserted(self) -> bool:
-        """Whether an INSERT is among its changes."""
+        """True if an INSERT is among its changes."""
         return any(change.mod_type == "INSERT" for change in self.changes)
 
     def apply(self, change: Change, values: dict[str, Value]) -> None:

@@ -228,7 +228,7 @@ class Transactions:
 
 
 def is_of_the_transaction(found: CallError) -> bool:
-    """Whether a commit was refused because its transaction is gone, so that it may be done again."""
+    """True if a commit was refused because its transaction is gone, so that it may be done again."""
     return found.code in _OF_THE_DATA and _OF_THE_TRANSACTION.match(found.message) is not None
 
 

@@ -50,7 +50,7 @@ def record_of(of: list[Any]) -> list[Any]:
 
 
 def are_columns(rows: list[list[Any]]) -> bool:
-    """Whether the column decoder accepts the rows; fails if its records are not those of the row decoder."""
+    """True if the column decoder accepts the rows; fails if its records are not those of the row decoder."""
     found = GooglesqlColumns()(b"".join(message([one]) for one in rows), READ)
     if found is None:
         return False

@@ -48,7 +48,7 @@ def garbled(random: Random, text: str, other: str) -> str:
 
 
 def is_of(row: bytes, metadata: bytes) -> bool:
-    """Whether a typed engine can send the row: its value is encoded canonically, and of the row's type."""
+    """True if a typed engine can send the row: its value is encoded canonically, and of the row's type."""
     try:
         value = Value.FromString(row)
     except (DecodeError, ValueError):

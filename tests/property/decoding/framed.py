@@ -86,7 +86,7 @@ def cuts(node: Node) -> Iterator[tuple[Node, Node]]:
 
 
 def _merge(node: list[Node], at: int) -> bool:
-    """Whether a chunk that ends before ``at`` and one that begins with it would be merged there."""
+    """True if a chunk that ends before ``at`` and one that begins with it would be merged there."""
     return 0 < at < len(node) and any(
         isinstance(node[at - 1], kind) and isinstance(node[at], kind) for kind in (str, list)
     )

@@ -110,7 +110,7 @@ def compared(side: Side, lists: Lists) -> str:
 
 
 def is_typed(side: Side, lists: Lists) -> bool:
-    """Whether all rows are of the row type in the metadata."""
+    """True if all rows are of the row type in the metadata."""
     try:
         assembler = ValueAssembler()
         return all(is_of(row, side.metadata) for some in lists for row in assembler.values(some))

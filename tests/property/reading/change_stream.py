@@ -31,7 +31,7 @@ class HistoryOptions:
     transactions: int = 14
     first_partitions: int = 2
     empty_partitions: bool = True
-    """Whether a partition may end in the instant in which it starts."""
+    """True if a partition may end in the instant in which it starts."""
 
 
 @dataclass(slots=True)
@@ -226,7 +226,7 @@ class Query:
 
     @property
     def may_end_for_nothing(self) -> bool:
-        """Whether Spanner may end it with OK now although the partition has not finished."""
+        """True if Spanner may end it with OK now although the partition has not finished."""
         if self.token == INITIAL_TOKEN:
             return self.announced == 0
         return self.announced == 0 and (self.end is None or self.sent_at < self.end)

@@ -90,12 +90,12 @@ class LastingFault:
 
     @property
     def happened(self) -> bool:
-        """Whether it has begun, and was named."""
+        """True if it has begun, and was named."""
         return self._named
 
     @property
     def lasts(self) -> bool:
-        """Whether it lasts."""
+        """True if it lasts."""
         return self._phase is _Phase.ON
 
     def look(self, process: int | None, sealed: int) -> None:
@@ -133,7 +133,7 @@ class LastingFault:
             raise NotNamedError(f"{self._incident}: {what} within {limit:.0f} s: {self._status()}")
 
     def explains(self, line: str) -> bool:
-        """Whether a line names it, so that a process was right to end with it."""
+        """True if a line names it, so that a process was right to end with it."""
         return (
             self._phase is not _Phase.WAITING
             and self._fault is not None

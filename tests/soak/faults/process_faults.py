@@ -106,7 +106,7 @@ class Points:
         self._times = 0
 
     def is_next(self, name: str) -> bool:
-        """Whether the process has to die here; the caller must then call `die`."""
+        """True if the process has to die here; the caller must then call `die`."""
         if name != self._faults.point:
             return False
         self._times += 1

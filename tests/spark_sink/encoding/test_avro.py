@@ -103,7 +103,7 @@ def milliseconds(timestamp: datetime) -> int:
 
 
 def same(value: object, event: object, column: AvroColumn) -> bool:
-    """Whether a value read from Avro is the one in the JSON event."""
+    """True if a value read from Avro is the one in the JSON event."""
     if value is None or event is None:
         return event is None and (value is None or (column.kind is ColumnKind.JSON and value == "null"))
     if column.layout is Layout.JSON_ARRAY or column.kind in (ColumnKind.JSON, ColumnKind.UNKNOWN):

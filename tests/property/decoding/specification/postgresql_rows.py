@@ -51,7 +51,7 @@ def records(row: object) -> list[Record]:
 
 
 def names_a_member_twice(document: str) -> bool:
-    """Whether a member occurs twice; if the first one is not valid, a decoder may reject it instead of ignoring it."""
+    """True if a member occurs twice; if the first one is not valid, a decoder may reject it instead of ignoring it."""
     twice = []
 
     def look(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Traces:
         self._wrong = wrong
 
     def are_skipped(self) -> bool:
-        """Whether the emulator has skipped changes of every row that differs, and few commits in all."""
+        """True if the emulator has skipped changes of every row that differs, and few commits in all."""
         named = {self._named(table, key) for table, key in self._wrong}
         return len(self.skipped) <= MOST_SKIPPED and named <= self._of_missing
 

@@ -79,7 +79,7 @@ class Service:
         time.sleep(self._random.uniform(0, 6))
 
     def _is_ready(self, service: Background) -> bool:
-        """Whether the run delivers the backfill itself: what a killed one has started may still end its work."""
+        """True if the run delivers the backfill itself: what a killed one has started may still end its work."""
         backfill = self._backfill()
         return backfill is not None and (backfill.progress.is_done or f"{backfill.spool.path} goes to" in service.said)
 

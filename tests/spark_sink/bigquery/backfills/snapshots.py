@@ -52,7 +52,7 @@ class Snapshot:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether all rows are in its spool."""
+        """True if all rows are in its spool."""
         return not self._left
 
     def seal(self, most: int) -> None:

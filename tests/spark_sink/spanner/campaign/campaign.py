@@ -113,7 +113,7 @@ class Campaign:
         return ""
 
     def _has_all(self) -> bool:
-        """Whether the destination has had a state of the source: before a backfill is done it has parts of one."""
+        """True if the destination has had a state of the source: before a backfill is done it has parts of one."""
         return not self._backfill or any(one.progress.is_done for one in backfills(Spool.at(self._folder / "spool")))
 
     def _proof(self, start: str) -> list[int]:
