@@ -14,8 +14,8 @@ demo: setup
 
 # Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
 # beside each other and the rest. They print what they found when they have ended.
-SERVICES := tests/spark_sink/backfill tests/spark_sink/files
-DATABASES := tests/integration/bigquery tests/spark_sink/spanner
+SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/sinks/files
+DATABASES := tests/integration/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
 # ALSO="test-lakehouse test-lower-bounds" runs those beside them, as CI does.
@@ -38,7 +38,7 @@ PASSED := $(VENV)/passed
 
 # A failed lane ends no other one, so that one run shows every failure. The last line names the lanes that have not passed.
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
-PURE := tests/ci tests/connector/core tests/connector/decoding tests/connector/envelope tests/connector/verify tests/emulator/scenario tests/house
+PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
 
 quick: lint
 	@$(BIN)/python -m pytest -q -m "not spark and not emulator and not container" $(PURE)
@@ -85,7 +85,7 @@ LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisa
 LAKEHOUSE := $(VENV)/lakehouse
 
 test-lakehouse: $(LAKEHOUSE)/.installed
-	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/tables $(LATER)
+	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/sinks/tables $(LATER)
 
 $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
@@ -98,12 +98,12 @@ $(LAKEHOUSE)/.installed: $(VENV)/.installed
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
 OLDEST := $(VENV)/oldest
-CALLERS := $(addprefix tests/connector/,$(addsuffix .py,commands/test_check commands/test_dead_letters_command decoding/test_chunks \
-    decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream snapshot/test_reading snapshot/test_row_block spanner/test_transport storage/test_gcs \
-    storage/test_storage_contract telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
-  $(addprefix tests/spark_sink/,$(addsuffix .py,bigquery/deliveries/test_errors bigquery/tables/test_names bigquery/rows/test_builder \
-    encoding/test_avro files/test_writer sink/test_gcs_destination source/test_batch source/test_old_spark \
-    source/test_stream))
+CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/test_dead_letters_command spanner/decoding/test_chunks \
+    spanner/decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream spanner/snapshot/test_reading spanner/snapshot/test_row_block spanner/test_transport storage/test_gcs \
+    spool/storage/test_storage_contract telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
+  $(addprefix tests/spark_sink/,$(addsuffix .py,sinks/bigquery/deliveries/test_errors sinks/bigquery/tables/test_names sinks/bigquery/rows/test_builder \
+    encoding/test_avro sinks/files/test_writer sinks/shared/test_gcs_destination sources/changes/test_batch sources/changes/test_old_spark \
+    sources/changes/test_stream))
 
 test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
@@ -126,7 +126,7 @@ test-spark-versions: setup
 	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
-	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/source); \
+	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/sources/changes); \
 	done
 
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.

@@ -31,11 +31,11 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.decoding.walk import walk
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.envelope.events import EventWriter
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.scheduler import Range
+from connector.spanner.decoding.walk import walk
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics

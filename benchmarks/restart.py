@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from connector.commands.reports import spool_report
+from connector.cli.spool_reports import spool_report
 from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.timestamps import SECOND

@@ -27,9 +27,9 @@ from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord
 from connector.core.schemas import SchemaRegistry
-from connector.decoding.decoder import decoder
-from spark_sink.bigquery.rows.builder import RowBuilder
-from spark_sink.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
+from connector.spanner.decoding.decoder import decoder
+from spark_sink.sinks.bigquery.rows.builder import RowBuilder
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_sink.registration import register
-    from spark_sink.source.typed import typed
-    from spark_sink.tables.merge_into import merge_into
+    from spark_sink.sinks.tables.merge_into import merge_into
+    from spark_sink.sources.changes.typed import typed
 
 __all__ = ["merge_into", "register", "typed"]
 
@@ -24,8 +24,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from spark_sink.registration import register
-        from spark_sink.source.typed import typed
-        from spark_sink.tables.merge_into import merge_into
+        from spark_sink.sinks.tables.merge_into import merge_into
+        from spark_sink.sources.changes.typed import typed
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise

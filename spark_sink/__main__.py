@@ -9,9 +9,9 @@ import sys
 
 def _main() -> int:
     try:
-        from spark_sink.backfill import process
+        from spark_sink.reading.backfill import process
+        from spark_sink.reading.windows import process as windows
         from spark_sink.run import main
-        from spark_sink.windows import process as windows
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise

@@ -5,9 +5,9 @@ distributes), there are no entry points; :mod:`connector.config.sinks` then find
 """
 
 SINKS = {
-    "bigquery": "spark_sink.bigquery.sink_type:SINK",
-    "files": "spark_sink.files.sink_type:SINK",
-    "spanner": "spark_sink.spanner.sink_type:SINK",
-    "tables": "spark_sink.tables.sink_type:SINK",
+    "bigquery": "spark_sink.sinks.bigquery.sink_type:SINK",
+    "files": "spark_sink.sinks.files.sink_type:SINK",
+    "spanner": "spark_sink.sinks.spanner.sink_type:SINK",
+    "tables": "spark_sink.sinks.tables.sink_type:SINK",
 }
 """The entry point of each built-in sink, by its name."""

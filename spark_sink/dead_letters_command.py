@@ -23,10 +23,10 @@ from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
 from connector.errors import line_and_exit_code
 from connector.progress import Progress
-from connector.storage.locations import absolute
+from connector.spool.storage.locations import absolute
 from connector.streams import give_up_streams, writing_to_stdout
-from spark_sink.sink.dead_letters import DeadLetterFile, DeadLetters, Replay
-from spark_sink.sink.sink_type import spark_sink_type
+from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
+from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
 

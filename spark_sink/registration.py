@@ -2,10 +2,10 @@
 
 from pyspark.sql import SparkSession
 
-from spark_sink.read_back.source import DatastreamFiles
-from spark_sink.snapshot.source import PUSHDOWN, SpannerSnapshot
-from spark_sink.source.cores import cores_of, with_cores
-from spark_sink.source.data_source import SpannerChangeStream
+from spark_sink.sources.changes.cores import cores_of, with_cores
+from spark_sink.sources.changes.data_source import SpannerChangeStream
+from spark_sink.sources.files.source import DatastreamFiles
+from spark_sink.sources.snapshot.source import PUSHDOWN, SpannerSnapshot
 
 
 def register(spark: SparkSession) -> None:
@@ -28,6 +28,6 @@ def _pushes(spark: SparkSession) -> bool:
 
 
 def _with_pushdown(source: type[SpannerSnapshot], *, pushes: bool) -> type[SpannerSnapshot]:
-    """The data source as a subclass, made as :func:`spark_sink.source.cores.with_cores` makes it."""
+    """The data source as a subclass, made as :func:`spark_sink.sources.changes.cores.with_cores` makes it."""
     members = {"pushes": pushes, "__qualname__": f"_with_pushdown.<locals>.{source.__name__}"}
     return type(source.__name__, (source,), members)

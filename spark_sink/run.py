@@ -33,17 +33,17 @@ from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import works_again
-from connector.storage.locations import absolute
+from connector.spool.storage.locations import absolute
 from connector.telemetry.spans import span
 from spark_sink.errors import PermanentError, SinkError, clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
-from spark_sink.sink.beginning import PROGRAM, begin
-from spark_sink.sink.delivery import Delivery
-from spark_sink.sink.sink_stream import reporting_of
-from spark_sink.sink.sink_type import spark_sink_type
-from spark_sink.source.cores import cores_of, with_cores
+from spark_sink.sinks.shared.beginning import PROGRAM, begin
+from spark_sink.sinks.shared.delivery import Delivery
+from spark_sink.sinks.shared.sink_stream import reporting_of
+from spark_sink.sinks.shared.sink_type import spark_sink_type
+from spark_sink.sources.changes.cores import cores_of, with_cores
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to commit a finished micro-batch; without the commit it is redelivered."""

@@ -18,13 +18,13 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pyspark.sql import SparkSession
 
-from connector.backfill.records import unfinished_tables
 from connector.config.loading import Config
 from connector.errors import SpoolError, SpoolInUseError
+from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
-from connector.storage.locations import absolute
-from spark_sink.sink.delivery import Delivery
+from connector.spool.storage.locations import absolute
+from spark_sink.sinks.shared.delivery import Delivery
 
 INTERVAL = 2.0
 """Seconds between two looks, whether micro-batches come or not."""

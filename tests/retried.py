@@ -7,7 +7,7 @@ import pytest
 
 from connector.core.health.retries import Cause, RetryLog
 from connector.core.timestamps import SECOND
-from connector.storage.failing import FAILING
+from connector.spool.storage.failing import FAILING
 
 
 def noted_causes(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -15,7 +15,7 @@ from benchmarks.destinations.epochs import sealed_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject
-from spark_sink.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 
 _WARM_UP = 2
 

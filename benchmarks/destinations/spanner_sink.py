@@ -20,11 +20,11 @@ from benchmarks.measure.subject import subject
 from connector.spool.reading import Spool
 from emulator import EmulatorNotFoundError, SampleDatabase, find_or_start
 from emulator.official.connection import connect
-from spark_sink.spanner.config import Applying, SpannerConfig, Target
-from spark_sink.spanner.creation import prepare
-from spark_sink.spanner.source import EpochsToApply, SpannerPlace, applied
-from spark_sink.spanner.writing.mutations import CELLS
-from spark_sink.spanner.writing.writer import MOST_CHANGES
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.creation import prepare
+from spark_sink.sinks.spanner.source import EpochsToApply, SpannerPlace, applied
+from spark_sink.sinks.spanner.writing.mutations import CELLS
+from spark_sink.sinks.spanner.writing.writer import MOST_CHANGES
 
 _WARM_UP = 1
 _TABLE = "Performers"

@@ -9,9 +9,9 @@ from benchmarks.destinations.epochs import TABLE
 from benchmarks.spark_queries import standard_error_in
 from connector.config import SparkConfig
 from spark_sink.session import session
-from spark_sink.tables.config import TablesConfig
-from spark_sink.tables.formats.iceberg import catalog_of, catalog_options
-from spark_sink.tables.libraries import LIBRARIES, spark_options, spark_version
+from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.formats.iceberg import catalog_of, catalog_options
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
 
 _MEMORY = {"spark.driver.memory": "1500m"}
 

@@ -17,14 +17,14 @@ from benchmarks.measure.processes import cpu_of_tree, executors
 from benchmarks.measure.subject import done, prepared
 from benchmarks.replay.messages import Replay, Span
 from benchmarks.spark_queries import standard_error_in
-from connector.commands.read import ReadRange
 from connector.config import SparkConfig, validated
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import Pace
+from connector.daemon.read import ReadRange
 from connector.reader.scheduler import Range
 from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.reading.windows.reading import WindowReader
 from spark_sink.session import session
-from spark_sink.windows.reading import WindowReader
 
 FIRST = 1
 """Seconds of the first window. One task reads it, since nothing is known of the load; it is not measured."""

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 
 from benchmarks.measure.subject import prepared
 from benchmarks.replay.messages import START, Replay, Span
-from connector.commands.spool_sink import SpoolSink
 from connector.config import SourceConfig
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.epoch import Epoch
@@ -19,6 +18,7 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.daemon.spool_sink import SpoolSink
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.process import collect_rarely
 from connector.reader.change_stream import OpenStream

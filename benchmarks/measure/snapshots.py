@@ -19,9 +19,9 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import SCHEMA, Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
-from connector.snapshot.partitions import SnapshotPartition
-from connector.snapshot.reading import read_partition
-from connector.snapshot.row_block import RowBlock
+from connector.spanner.snapshot.partitions import SnapshotPartition
+from connector.spanner.snapshot.reading import read_partition
+from connector.spanner.snapshot.row_block import RowBlock
 from emulator import connect
 
 SOURCE = SourceConfig(project="p", instance="instance", database="d", change_stream="Everything")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connector.api.stop import Stop, reader_stop
-from connector.commands import read as daemon
-from connector.commands import tail as printing
 from connector.config import Config, load, validated
+from connector.daemon import read as daemon
+from connector.reader import tail as printing
 
 
 def load_config(source: str | Path | Mapping[str, object]) -> Config:

@@ -7,9 +7,9 @@ from connector.api.spool import Spool
 from connector.api.spool_consumer import SpoolConsumer
 from connector.api.stop import Stop
 from connector.api.stream import read_epochs
-from connector.commands.threads import to_its_end
 from connector.config import Config
 from connector.spool import reading
+from connector.threads import to_its_end
 
 
 class EpochSink(Protocol):

@@ -9,12 +9,12 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.epochs import Epoch
 from connector.api.spool_epochs import SpoolEpochs
 from connector.api.stop import Stop
-from connector.commands.threads import in_thread, to_its_end
 from connector.config.sinks import sink_names
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
 from connector.spool import consumers, reading
 from connector.spool.destinations import check_not_a_sink
+from connector.threads import in_thread, to_its_end
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks for a new epoch, at least."""

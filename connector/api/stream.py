@@ -16,7 +16,6 @@ from connector.api.checkpoint import Checkpoint
 from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
-from connector.commands.threads import ended, in_thread
 from connector.config import Config, SourceConfig
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition
@@ -32,6 +31,7 @@ from connector.reader.starting import start_of
 from connector.spool.manifest import identity
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
+from connector.threads import ended, in_thread
 
 
 class _Handover:

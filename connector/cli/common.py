@@ -13,7 +13,7 @@ import click
 import orjson
 
 from connector import log
-from connector.commands.lifeline import ended_with_stdin
+from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
 from connector.reader.stopping import Stop, on_signals
 from connector.streams import writing_to_stdout

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from connector.cli import sink_commands as dead_letters
 from connector.cli.common import Common, common_options
-from connector.commands import dead_letters
 
 
 @click.group("dead-letters")

@@ -15,10 +15,10 @@ from connector.cli.common import (
     print_report,
     until_stopped,
 )
-from connector.commands.audit import AuditReport, audit, audit_request
-from connector.commands.verify import verified_stream, verify
 from connector.config.loading import load
 from connector.core.timestamps import SECOND
+from connector.proof.audit.command import AuditReport, audit, audit_request
+from connector.proof.verify.command import verified_stream, verify
 from connector.reader.stopping import Stop
 
 _AUDIT_DRAIN = 30 * SECOND

@@ -4,8 +4,8 @@ import sys
 
 import click
 
+from connector.cli import sink_commands as dead_letters
 from connector.cli.common import Common, common_options
-from connector.commands import dead_letters
 
 
 @click.command("self-test")

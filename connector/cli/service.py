@@ -8,6 +8,10 @@ from typing import Any
 
 import click
 
+from connector.check.findings import check_sink, findings_of, warn
+from connector.check.needs import NEEDS, needs_of, sections_of
+from connector.check.offline import refuse
+from connector.check.owners import other_owners
 from connector.cli.common import (
     Common,
     common_options,
@@ -15,15 +19,11 @@ from connector.cli.common import (
     put,
     until_stopped,
 )
-from connector.commands import executors
-from connector.commands import run as service
-from connector.commands.backfill import BackfillOptions, backfill
-from connector.commands.checks.findings import check_sink, findings_of, warn
-from connector.commands.checks.needs import NEEDS, needs_of, sections_of
-from connector.commands.checks.offline import refuse
-from connector.commands.checks.owners import other_owners
-from connector.commands.read import read
 from connector.config.loading import load
+from connector.daemon import executors
+from connector.daemon import run as service
+from connector.daemon.backfill import BackfillOptions, backfill
+from connector.daemon.read import read
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
 from connector.log import Log
 from connector.reader.stopping import Stop

@@ -4,8 +4,8 @@ import time
 
 import click
 
+from connector.cli import spool_reports as reports
 from connector.cli.common import Common, common_options, print_report, put
-from connector.commands import reports
 from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import ConfigurationError
 from connector.spool import gaps

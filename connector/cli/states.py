@@ -6,8 +6,8 @@ import time
 import click
 
 from connector.cli.common import Common, common_options, print_report, put
-from connector.commands.states.report import spool_of, status_of, status_text
 from connector.core.health.states import ALIVE, StreamState
+from connector.daemon.states.report import spool_of, status_of, status_text
 from connector.errors import SpoolError
 from connector.spool.lifecycle import pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool

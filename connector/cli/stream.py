@@ -14,9 +14,8 @@ from connector.cli.common import (
     print_report,
     until_stopped,
 )
-from connector.commands.discovering.objects import discovered
-from connector.commands.discovering.text import streams_text
-from connector.commands.tail import tail
+from connector.cli.discovering.objects import discovered
+from connector.cli.discovering.text import streams_text
 from connector.conduit.handshake import check_connection, check_started_by_conduit, wants_details
 from connector.conduit.serving import serve
 from connector.config.loading import validated
@@ -24,6 +23,7 @@ from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError
 from connector.reader.stopping import Stop
+from connector.reader.tail import tail
 
 
 @click.command("tail")

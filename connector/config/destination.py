@@ -4,7 +4,7 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.spool.destinations import Destination, check_destination
 from connector.spool.reading import Spool
-from connector.storage.locations import absolute
+from connector.spool.storage.locations import absolute
 
 
 def destination_of(config: Config) -> Destination:

@@ -20,7 +20,7 @@ from connector.config.values import Duration
 from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, advice
-from connector.storage.locations import in_cloud_storage
+from connector.spool.storage.locations import in_cloud_storage
 
 
 class _Loader(yaml.SafeLoader):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.spool.manifest import SourceName
-from connector.storage.locations import checked, expanded, with_user_project
+from connector.spool.storage.locations import checked, expanded, with_user_project
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 

@@ -3,7 +3,7 @@
 The connector knows no destination itself. A package registers one by an entry point of this group::
 
     [project.entry-points."spanner_cdc.sinks"]
-    files = "spark_sink.files.sink_type:SINK"
+    files = "spark_sink.sinks.files.sink_type:SINK"
 
 Where the project is not installed but only on the import path, its own sinks come from :data:`BUILT_IN` instead.
 
@@ -28,7 +28,7 @@ from connector.config.sections import EnvelopeConfig, Section, SourceConfig, Spa
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.consumers import DEFAULT
-from connector.storage.locations import checked, with_user_project
+from connector.spool.storage.locations import checked, with_user_project
 
 GROUP = "spanner_cdc.sinks"
 BUILT_IN = "spark_sink.built_in"
@@ -44,7 +44,7 @@ class SinkConfig(Section):
     """The options that every sink has; a destination's own model derives from it.
 
     Options that hold a path or ``gs://bucket/prefix`` are to be validated with
-    :func:`connector.storage.locations.checked`.
+    :func:`connector.spool.storage.locations.checked`.
     """
 
     type: str

@@ -2,7 +2,7 @@
 
 An offset in it names the spool and the epoch up to which all is done. Over another spool the sink would skip the epochs
 up to that number, or deliver them again, so the query refuses it when it starts
-(:mod:`spark_sink.source.queried_spool`). Here it is found before anything starts.
+(:mod:`spark_sink.sources.changes.queried_spool`). Here it is found before anything starts.
 """
 
 from contextlib import suppress
@@ -13,8 +13,8 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.reading import Spool
-from connector.storage.locations import absolute, in_cloud_storage
-from connector.storage.opening import open_store
+from connector.spool.storage.locations import absolute, in_cloud_storage
+from connector.spool.storage.opening import open_store
 
 _FOLDER = "offsets"
 """Spark's folder with a file for each micro-batch, named by its number."""
@@ -25,7 +25,7 @@ _LINES_BEFORE_OFFSETS = 2
 
 
 class _Offset(msgspec.Struct, frozen=True):
-    """What is compared of an offset (:class:`spark_sink.source.offsets.Offset`)."""
+    """What is compared of an offset (:class:`spark_sink.sources.changes.offsets.Offset`)."""
 
     epoch: int
     spool: str = ""

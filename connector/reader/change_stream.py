@@ -16,8 +16,6 @@ from connector.core.filters import RecordFilter
 from connector.core.health.states import RetentionPeriod
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import MINUTE, format_rfc3339
-from connector.decoding.decoder import decoder
-from connector.decoding.row_fields import UnknownRecordError
 from connector.envelope.envelope import Source
 from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
 from connector.log import Log, style
@@ -28,13 +26,15 @@ from connector.reader.partition_reader import Queries, unreadable
 from connector.reader.scheduler import Range, Scheduler
 from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import decoder
+from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
 from connector.spanner.errors import Action, classify, query_error
 from connector.spanner.key_order import KeyOrder
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.spanner.workers.frames import Setup
+from connector.spanner.workers.pool import Workers
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers.frames import Setup
-from connector.workers.pool import Workers
 
 WINDOW = 30 * MINUTE
 """How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""

@@ -11,8 +11,8 @@ from connector.errors import UnreachableError
 from connector.reader.watermark_watchdog import QueryRestartedError
 from connector.spanner.errors import READER, SLOW_HINT, classify, no_answer_hint, retried
 from connector.spanner.partition_query import SilentStreamError
+from connector.spanner.workers.failures import WorkerEndedError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers.failures import WorkerEndedError
 
 _WORKER_HINT = "The log says how it ended. If the machine is out of memory, fewer source.workers need less."
 

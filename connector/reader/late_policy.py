@@ -15,9 +15,9 @@ from connector.core.late_records import LateRecord, in_time, passed_before
 from connector.core.partitions import PartitionGraph
 from connector.core.records import DataChangeRecord, Record, partition_name
 from connector.core.timestamps import format_rfc3339
-from connector.decoding.decoder import Item
 from connector.errors import SpoolError, StreamError
 from connector.log import Log
+from connector.spanner.decoding.decoder import Item
 from connector.telemetry.metrics import ReaderMetrics
 
 _log = Log(__name__)

@@ -12,8 +12,6 @@ from connector.core.epoch import EpochBuffer
 from connector.core.partitions import PartitionGraph
 from connector.core.records import partition_name
 from connector.core.timestamps import format_rfc3339
-from connector.decoding.decoder import Item
-from connector.decoding.row_fields import UnknownRecordError
 from connector.errors import UnreachableError, UnreadableRecordError
 from connector.log import Log
 from connector.reader.bounds import Bounds
@@ -22,6 +20,8 @@ from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import LatePolicy
 from connector.reader.receiver import Receiver
 from connector.reader.watermark_watchdog import QueryRestartedError, WatermarkWatchdog
+from connector.spanner.decoding.decoder import Item
+from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.errors import Action, classify, query_error
 from connector.spanner.partition_query import PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics

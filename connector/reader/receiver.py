@@ -11,9 +11,9 @@ from connector.core.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from connector.decoding.decoder import Item
 from connector.reader.late_policy import LatePolicy
 from connector.spanner.clock import SpannerClock
+from connector.spanner.decoding.decoder import Item
 from connector.telemetry.metrics import ReaderMetrics
 
 

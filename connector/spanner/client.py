@@ -21,9 +21,9 @@ from google.protobuf.struct_pb2 import Value
 from connector.config import SourceConfig
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
-from connector.decoding.chunks import ValueAssembler
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.proxies import grpc_proxy
+from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
 from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
 from connector.spanner.tokens import Tokens

@@ -15,8 +15,8 @@ from connector.core.changes import Changes
 from connector.core.dialects import Dialect
 from connector.core.records import INITIAL_TOKEN, timestamp_of
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.decoding.decoder import Decoder, Item
 from connector.spanner.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
+from connector.spanner.decoding.decoder import Decoder, Item
 from connector.spanner.message_timeout import MessageTimeout
 
 SILENT_HEARTBEATS = 5

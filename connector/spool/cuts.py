@@ -12,7 +12,7 @@ import orjson
 
 from connector.core.timestamps import format_rfc3339, parse
 from connector.spool.manifest import VERSION, CutFile, CutToken, Manifest, corrupt, crc32c, load_document
-from connector.storage.store import FileReader, FileStore
+from connector.spool.storage.store import FileReader, FileStore
 
 INLINE = 64
 """Partitions up to which a cut is part of the manifest, where older programs can read it."""

@@ -6,7 +6,7 @@ They hold even where the writer's lock does not reach: on another machine, or af
 from connector.errors import SpoolInUseError
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path
-from connector.storage import store
+from connector.spool.storage import store
 
 
 def create_epoch(spool: Spool, manifest: Manifest) -> int:

@@ -16,7 +16,7 @@ from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
-from connector.storage.store import contents
+from connector.spool.storage.store import contents
 
 STATE, PAUSE, ERRORS, RESERVE = "state.json", "pause.json", "errors.json", "reserve"
 MOST_ERRORS = 100

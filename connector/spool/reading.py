@@ -40,9 +40,9 @@ from connector.spool.manifest import (
     crc32c,
     load_document,
 )
+from connector.spool.storage.opening import open_store
+from connector.spool.storage.store import FileStore
 from connector.spool.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
-from connector.storage.opening import open_store
-from connector.storage.store import FileStore
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

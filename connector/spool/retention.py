@@ -19,8 +19,8 @@ from connector.spool.guards import update, written_by_another
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path, segment_path
 from connector.spool.retained_epochs import RetainedEpochs
+from connector.spool.storage.store import contents
 from connector.spool.summaries import EpochSummary, block_end, block_path, blocks_between, in_short, to_block
-from connector.storage.store import contents
 
 PRUNE_GRACE = 60 * SECOND
 """Nanoseconds after its seal for which an epoch that every consumer has passed is kept, for replays under way."""

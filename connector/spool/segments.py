@@ -5,7 +5,7 @@ import pyarrow.ipc
 
 from connector.envelope.envelope import SCHEMA
 from connector.spool.manifest import SegmentFile, crc32c
-from connector.storage.store import FileStore
+from connector.spool.storage.store import FileStore
 
 
 class SegmentBuffer:

@@ -7,7 +7,7 @@ from connector.core.health.retries import DAEMON, STORAGE, Retry, merged
 from connector.core.partitions.partition import State
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
-from connector.storage.failing import FAILING
+from connector.spool.storage.failing import FAILING
 from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.metrics import ReaderMetrics
 

@@ -22,8 +22,8 @@ from connector.errors import SpoolError
 from connector.spool.lifecycle import RetryNode
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
-from connector.storage.failing import FAILING
-from connector.storage.store import contents
+from connector.spool.storage.failing import FAILING
+from connector.spool.storage.store import contents
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -7,11 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from connector.core.timestamps import format_rfc3339
-from spark_sink.bigquery.client import BigQueryClient
-from spark_sink.bigquery.tables.table import CHANGELOG, METADATA
 from spark_sink.self_test.tables import Table
 from spark_sink.self_test.values import written
 from spark_sink.self_test.workload import Committed
+from spark_sink.sinks.bigquery.client import BigQueryClient
+from spark_sink.sinks.bigquery.tables.table import CHANGELOG, METADATA
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

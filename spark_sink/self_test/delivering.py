@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from connector.core.timestamps import format_rfc3339
-from connector.storage.opening import open_store
+from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import CommandError
 from spark_sink.self_test.comparison import Comparison, Wanted
@@ -143,7 +143,7 @@ def _events_below(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _delete_below(path: str) -> None:
-    from connector.storage.bucket import Bucket  # needs the extra gcs
+    from connector.spool.storage.bucket import Bucket  # needs the extra gcs
 
     bucket = Bucket(path, failure=SinkError, option="--bucket")
     for name, _, _ in list(bucket.walk("")):  # those that stand for a folder, too

@@ -11,8 +11,7 @@ from connector.config import SourceConfig
 from connector.core.dialects import DIALECTS, IMMUTABLE, MUTABLE
 from connector.errors import ConfigurationError, SpannerCdcError, line_and_exit_code
 from connector.spool.reading import Spool
-from connector.storage.opening import open_store
-from spark_sink.bigquery.tables.table import BigQueryTarget
+from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import PROGRAM, CommandError, Commands
 from spark_sink.self_test.database import SPANNER_ERRORS, Leftovers, TestDatabase, words_of
@@ -31,6 +30,7 @@ from spark_sink.self_test.reading import Event, Reading
 from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
 from spark_sink.self_test.tables import CHANGED, KEYS, WHOLE
 from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
+from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
 
 Say = Callable[[str], None]
 
@@ -114,7 +114,7 @@ class SelfTest:
         if self.options.bucket_url:
             open_store(self.options.bucket_url, failure=SinkError, option="--bucket").find(self.names.prefix)
         if self.options.dataset:
-            from spark_sink.bigquery.client import BigQueryClient
+            from spark_sink.sinks.bigquery.client import BigQueryClient
 
             client = BigQueryClient(self._target(), failure=SinkError, patience=60.0)
             if not client.dataset_exists(self.options.dataset):

@@ -6,7 +6,7 @@ from benchmarks.replay.messages import BLOCK, FRAMINGS, START, Replay, Span
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
 from connector.core.records import ChildPartitionsRecord, DataChangeRecord, Record
-from connector.decoding.decoder import decoder
+from connector.spanner.decoding.decoder import decoder
 from tests.benchmarks.query import answer
 
 DIALECTS = {"googlesql": GOOGLESQL, "postgresql": POSTGRESQL}

@@ -11,8 +11,8 @@ from benchmarks.measure.size import Size
 from benchmarks.replay.messages import Span
 from benchmarks.replay.rows import TableReplay
 from benchmarks.replay.server import ReplayServer, replaying
-from connector.snapshot.partitions import SnapshotPartition
-from connector.snapshot.reading import read_partition
+from connector.spanner.snapshot.partitions import SnapshotPartition
+from connector.spanner.snapshot.reading import read_partition
 
 ROWS = 400_000
 """Some 80 MB as they are sent."""

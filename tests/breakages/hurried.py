@@ -1,7 +1,7 @@
 """``python -m tests.breakages.hurried``: the command ``spanner-cdc`` that raises alarms after a few seconds already."""
 
-import connector.commands.states.watching
 import connector.core.health.retries
+import connector.daemon.states.watching
 from connector import cli
 from connector.core.timestamps import SECOND
 
@@ -11,7 +11,7 @@ def hurry() -> None:
     connector.core.health.retries.LASTING = 3 * SECOND
     connector.core.health.retries._REPEATED = SECOND
     connector.core.health.retries.PROOF = SECOND
-    connector.commands.states.watching.INTERVAL = 0.5
+    connector.daemon.states.watching.INTERVAL = 0.5
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.spool.reading import Spool
-from connector.storage.failing import FAILING
+from connector.spool.storage.failing import FAILING
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from connector.config.loading import load, validated
 from connector.config.values import parse_duration, parse_size, resolve_timestamp
 from connector.core.timestamps import SECOND, parse
 from connector.errors import ConfigurationError
-from spark_sink.bigquery.config import BigQueryConfig
-from spark_sink.files.config import FilesConfig
+from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.files.config import FilesConfig
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.checks.offline import errors_of_folder
+from connector.check.offline import errors_of_folder
 from connector.conduit.socket_folder import socket_folder
 from connector.config.loading import load
 from connector.errors import ConfigurationError, SpoolError, line_and_exit_code
-from connector.storage.gcs_files import Scratch
+from connector.spool.storage.gcs_files import Scratch
 from connector.telemetry.listening import no_listening
 from spark_sink.failures import line_and_code
 

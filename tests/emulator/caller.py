@@ -12,8 +12,8 @@ from google.protobuf.struct_pb2 import Value
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL, Dialect
 from connector.core.records import Record
 from connector.core.timestamps import format_rfc3339, parse
-from connector.decoding.chunks import ValueAssembler
-from connector.decoding.walk import walk
+from connector.spanner.decoding.chunks import ValueAssembler
+from connector.spanner.decoding.walk import walk
 from emulator import SampleDatabase
 
 _SERVICE = "/google.spanner.v1.Spanner/"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.checks.findings import check_sink, findings_of
+from connector.check.findings import check_sink, findings_of
 from connector.config import Config, validated
 from connector.errors import ConfigurationError
 from emulator import TABLES, Scenario

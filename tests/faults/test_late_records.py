@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from connector.core.records import DataChangeRecord, HeartbeatRecord, Mod, PartitionStartRecord
-from connector.decoding.decoder import Item
 from connector.errors import StreamError
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.spool.late_store import late_report
 from connector.spool.reading import Spool

@@ -53,7 +53,11 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def workers_of(daemon: Background) -> list[int]:
-    return [process for process in process_tree(daemon.process.pid) if "connector.workers.worker" in command(process)]
+    return [
+        process
+        for process in process_tree(daemon.process.pid)
+        if "connector.spanner.workers.worker" in command(process)
+    ]
 
 
 def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
@@ -105,7 +109,7 @@ def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
         assert len(workers) == 2
         done = daemon.stop(number)
     assert done.code == {SIGTERM: 0, SIGINT: 130, SIGKILL: -SIGKILL}[number]
-    until(lambda: not any("connector.workers.worker" in command(worker) for worker in workers), "no worker")
+    until(lambda: not any("connector.spanner.workers.worker" in command(worker) for worker in workers), "no worker")
     assert "has died" not in done.err
     assert "Traceback" not in done.err
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.checks.owners import other_owners
+from connector.check.owners import other_owners
 from tests.packaging.wheels import why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no wheel can be built: {why_not()}")

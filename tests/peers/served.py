@@ -13,12 +13,12 @@ import grpc.aio
 import pytest
 import yaml
 
-from connector.commands.read import read
-from connector.commands.tail import tail
 from connector.config import Config, validated
 from connector.core.timestamps import format_rfc3339
+from connector.daemon.read import read
 from connector.errors import SpannerCdcError
 from connector.reader.stopping import Stop
+from connector.reader.tail import tail
 from emulator import FaultPlan, Framing, Scenario, ScriptedServer
 from emulator.scripted.server import _Handler
 from tests.emulator.scripted.scripted_stream import ORIGIN, at

@@ -13,11 +13,11 @@ from connector.core.epoch import Epoch, incomplete_transactions
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND, parse
-from connector.decoding.decoder import decoder
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import Range, Scheduler
 from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.decoding.decoder import decoder
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
 from emulator import FaultPlan, Framing, Scenario, ScriptedClock, ScriptedSpanner

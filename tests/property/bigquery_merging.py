@@ -13,9 +13,9 @@ from connector.core.records import ColumnType, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
-from spark_sink.bigquery.merging.row_merger import RowMerger
-from spark_sink.bigquery.merging.statements import DELETED, PRESENT, REPLACED
-from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
+from spark_sink.sinks.bigquery.merging.statements import DELETED, PRESENT, REPLACED
+from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
 from tests.connector.builders import AT, record
 
 Row = dict[str, Any]

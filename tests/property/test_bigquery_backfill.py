@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from spark_sink.bigquery.merging.row_merger import RowMerger
+from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from tests.connector.builders import AT
 from tests.property.bigquery_merging import (
     CHANGE,

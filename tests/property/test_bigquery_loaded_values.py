@@ -7,9 +7,9 @@ import pytest
 
 from connector.core.records import ColumnType, Mod
 from connector.core.schemas import TableSchema
-from spark_sink.bigquery.merging.row_merger import RowMerger
-from spark_sink.bigquery.merging.statements import merge_statement
-from spark_sink.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
+from spark_sink.sinks.bigquery.merging.statements import merge_statement
+from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
 from tests.connector.builders import record
 from tests.property.bigquery_merging import (
     INT64,

@@ -18,11 +18,18 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_second
 from connector.envelope.envelope import SCHEMA
-from spark_sink.bigquery.rows.builder import RowBuilder
-from spark_sink.bigquery.tables.table import BigQueryTable, Column, Mode, TableOptions, bigquery_name, bigquery_table
+from spark_sink.sinks.bigquery.rows.builder import RowBuilder
+from spark_sink.sinks.bigquery.tables.table import (
+    BigQueryTable,
+    Column,
+    Mode,
+    TableOptions,
+    bigquery_name,
+    bigquery_table,
+)
 from tests.connector.builders import AT, record
 from tests.property.effort import effort
-from tests.spark_sink.bigquery.rows.built import MODES, NOW, decoded, enveloped
+from tests.spark_sink.sinks.bigquery.rows.built import MODES, NOW, decoded, enveloped
 
 Value = tuple[Any, Any]
 """A value as Spanner writes it in JSON, and what it is in the message."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
-from spark_sink.sink.completing.whole_rows import PARTIAL, Found, Read, completed, decoded
+from spark_sink.sinks.shared.completing.whole_rows import PARTIAL, Found, Read, completed, decoded
 from tests.connector.builders import AT, record
 from tests.property.bigquery_merging import KEYS, OTHERS, SCHEMA, enveloped
 from tests.property.effort import effort

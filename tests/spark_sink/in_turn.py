@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emulator import find_or_start
 from tests.java import java_options
-from tests.spark_sink.backfill.campaign.campaign import report
+from tests.spark_sink.reading.backfill.campaign.campaign import report
 
 
 def options(prog: str, *, mods: int) -> argparse.ArgumentParser:

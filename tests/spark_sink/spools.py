@@ -15,7 +15,7 @@ from connector.spool.gaps import restart_at
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, checkpoint, initialize
-from spark_sink.sink.dead_letters import DeadLetters
+from spark_sink.sinks.shared.dead_letters import DeadLetters
 
 START = parse("2026-03-01T10:00:00Z")
 SOURCE = Source("project", "instance", "d", "Everything", "d")

@@ -13,16 +13,16 @@ from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from emulator.bigquery.schema import read_columns
 from emulator.bigquery.values import converter
-from spark_sink.bigquery.merging.values import LOADED_VALUES
-from spark_sink.bigquery.rows.builder import RowBuilder
-from spark_sink.bigquery.tables.table import COLUMN_TYPES, TableOptions, bigquery_table
 from spark_sink.encoding.avro import ADD_VALUES, Avro
 from spark_sink.encoding.avro_payload import READINGS
 from spark_sink.encoding.file_format import Series
 from spark_sink.encoding.jsonl import JsonLines
-from spark_sink.read_back.avro import avro_events
-from spark_sink.read_back.files import json_lines
-from spark_sink.source.known_tables import SPARK_TYPES
+from spark_sink.sinks.bigquery.merging.values import LOADED_VALUES
+from spark_sink.sinks.bigquery.rows.builder import RowBuilder
+from spark_sink.sinks.bigquery.tables.table import COLUMN_TYPES, TableOptions, bigquery_table
+from spark_sink.sources.changes.known_tables import SPARK_TYPES
+from spark_sink.sources.files.avro import avro_events
+from spark_sink.sources.files.files import json_lines
 from tests.connector.builders import column, record
 from tests.spark_sink.column_types import TYPE_OBJECTS, VALUES
 

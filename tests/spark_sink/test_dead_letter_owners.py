@@ -3,11 +3,11 @@
 import pytest
 
 from connector.config.sinks import SinkConfig
-from spark_sink.bigquery.sink_type import SINK as BIGQUERY
-from spark_sink.files.sink_type import SINK as FILES
-from spark_sink.sink.sink_type import SparkSinkType
-from spark_sink.spanner.sink_type import SINK as SPANNER
-from spark_sink.tables.sink_type import SINK as TABLES
+from spark_sink.sinks.bigquery.sink_type import SINK as BIGQUERY
+from spark_sink.sinks.files.sink_type import SINK as FILES
+from spark_sink.sinks.shared.sink_type import SparkSinkType
+from spark_sink.sinks.spanner.sink_type import SINK as SPANNER
+from spark_sink.sinks.tables.sink_type import SINK as TABLES
 from tests.spark_sink.sqlite_sink.sink import SINK as SQLITE
 
 SINKS: list[SparkSinkType[SinkConfig]] = [FILES, BIGQUERY, SPANNER, TABLES, SQLITE]  # type: ignore[list-item]

@@ -28,11 +28,11 @@ from spark_sink.failures import SPARK_ERRORS, Meaning, code_of, line_and_code, m
 from spark_sink.run import _final_if_permanent
 
 NOT_IN_SPARK = {
-    "connector.workers.failures.WorkerBugError",
-    "connector.commands.sink_process.SinkConfigurationError",
-    "connector.commands.sink_process.SinkError",
-    "connector.commands.sink_process.SinkFailedPermanentlyError",
-    "connector.commands.sink_process.SinkDataLostError",
+    "connector.spanner.workers.failures.WorkerBugError",
+    "connector.daemon.sink_process.SinkConfigurationError",
+    "connector.daemon.sink_process.SinkError",
+    "connector.daemon.sink_process.SinkFailedPermanentlyError",
+    "connector.daemon.sink_process.SinkDataLostError",
 }
 """Errors of the daemon's own processes, in which Spark does not run."""
 
@@ -255,7 +255,7 @@ def test_an_error_that_every_table_would_have_stops_no_table_alone(error: Except
 
 
 IN_FOREACH_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
-  File "spark_sink/tables/merge_into.py", line 7, in _merge
+  File "spark_sink/sinks/tables/merge_into.py", line 7, in _merge
     spark.sql(statement)
 py4j.protocol.Py4JJavaError: An error occurred while calling o49.sql.
 : {}

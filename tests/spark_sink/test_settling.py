@@ -11,23 +11,23 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
-from connector.backfill.documents import Progress, TableProgress
-from connector.backfill.records import spool_of, write_progress
 from connector.config import validated
 from connector.config.loading import Config
 from connector.errors import SpoolInUseError
+from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import forget, register, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from spark_sink import settling
 from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
-from spark_sink.tables.config import TablesConfig
-from spark_sink.tables.delivery import TablesDelivery
-from spark_sink.tables.kept_rows import KeptRows
-from spark_sink.tables.merge_into import Merged, TablesWriter, Written
-from tests.connector.backfill.builders import T, recorded, spool_with_start
-from tests.spark_sink.bigquery.deliveries.runs import SOURCE
+from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.kept_rows import KeptRows
+from spark_sink.sinks.tables.merge_into import Merged, TablesWriter, Written
+from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 
 SPARK = cast("SparkSession", None)
 
@@ -218,7 +218,7 @@ def test_a_table_whose_deleted_rows_cannot_be_removed_keeps_no_other_from_it_and
             raise TableError(f"no DELETE from {table}")
 
     monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
-    monkeypatch.setattr("spark_sink.tables.delivery.missing_library", lambda *_: "")
+    monkeypatch.setattr("spark_sink.sinks.tables.delivery.missing_library", lambda *_: "")
     refused = {"A"}
     settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
     assert kept.tables() == {"A"}
@@ -244,7 +244,7 @@ def test_a_table_whose_deleted_rows_are_removed_at_another_attempt_is_not_report
 
     monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
     monkeypatch.setattr(TablesWriter, "write", lambda *_, **__: Written(Merged(2, 2, {"B": 1}), {}))
-    monkeypatch.setattr("spark_sink.tables.delivery.missing_library", lambda *_: "")
+    monkeypatch.setattr("spark_sink.sinks.tables.delivery.missing_library", lambda *_: "")
     delivery = TablesDelivery(config, config.sink)
     settlement = Settlement(delivery, config)
     done(spool, "A")

@@ -11,12 +11,12 @@ from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from spark_sink.bigquery.client import BigQueryClient, connected
-from spark_sink.bigquery.rows.builder import LARGEST
-from spark_sink.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
-from spark_sink.bigquery.writing.writer import BigQueryWriter
 from spark_sink.errors import SinkError
 from spark_sink.self_test.report import Observation, Verdict
+from spark_sink.sinks.bigquery.client import BigQueryClient, connected
+from spark_sink.sinks.bigquery.rows.builder import LARGEST
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
+from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 
 PATIENCE = 600.0
 """Seconds for which BigQuery may take its time."""

@@ -23,11 +23,11 @@ from connector.core.records import (
     timestamp_of,
 )
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.decoding.decoder import Decoder
-from connector.decoding.row_fields import UnknownRecordError
-from connector.decoding.walk import walk
 from connector.errors import SpannerCdcError
 from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import Decoder
+from connector.spanner.decoding.row_fields import UnknownRecordError
+from connector.spanner.decoding.walk import walk
 from connector.spanner.errors import classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from spark_sink.self_test.report import Observation, Verdict

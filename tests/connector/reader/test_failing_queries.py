@@ -13,8 +13,8 @@ from connector.errors import UnreachableError
 from connector.reader.failing_queries import FailingQueries
 from connector.reader.watermark_watchdog import QueryRestartedError
 from connector.spanner.partition_query import SilentStreamError
+from connector.spanner.workers.failures import WorkerEndedError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers.failures import WorkerEndedError
 
 Code = grpc.StatusCode
 START = 1_800_000_000 * SECOND

@@ -21,11 +21,11 @@ from connector.core.records import (
     PartitionStartRecord,
 )
 from connector.core.timestamps import MINUTE, SECOND
-from connector.decoding.decoder import Item
 from connector.errors import SpannerCdcError, SpoolError, StreamError
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import LatePolicy
 from connector.reader.scheduler import TICK, Range, Scheduler
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import record

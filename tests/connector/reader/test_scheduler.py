@@ -25,8 +25,8 @@ from connector.reader import partition_reader
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import TICK, Range, Scheduler
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.spanner.workers.failures import RemoteCallError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers.failures import RemoteCallError
 from tests.connector.builders import record
 
 START = 1_800_000_000 * SECOND

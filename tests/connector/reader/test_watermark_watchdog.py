@@ -11,10 +11,10 @@ from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
 from connector.core.timestamps import SECOND
-from connector.decoding.decoder import Item
 from connector.log import TextFormatter
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import Range, Scheduler
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import record

@@ -12,14 +12,14 @@ from connector.core.epoch import Epoch
 from connector.core.partitions import CutPartition
 from connector.core.records import HeartbeatRecord
 from connector.core.timestamps import MINUTE, SECOND
-from connector.decoding.decoder import Item
 from connector.errors import StreamError, UnreachableError
 from connector.reader.flow_control import FlowControl
 from connector.reader.partition_reader import REFUSED_CREDENTIALS
 from connector.reader.scheduler import Range, Scheduler
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.spanner.workers.failures import RemoteCallError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.workers.failures import RemoteCallError
 from tests.connector.builders import record
 from tests.property.virtual_time import VirtualTimeLoop, run
 

@@ -10,8 +10,8 @@ import pytest
 import connector.spanner.partition_query
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
 from connector.core.timestamps import SECOND
-from connector.decoding.decoder import Item, decoder
 from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import Action, classify
 from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer

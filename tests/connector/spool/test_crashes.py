@@ -6,9 +6,9 @@ import pytest
 
 from connector.spool.reading import Spool
 from connector.spool.retention import Retention
+from connector.spool.storage.local import LocalStore
+from connector.spool.storage.store import FileStore
 from connector.spool.writing import initialize
-from connector.storage.local import LocalStore
-from connector.storage.store import FileStore
 from tests.connector.builders import AT, record
 from tests.connector.spool.sealing import (
     LARGE,

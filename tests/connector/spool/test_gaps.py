@@ -15,8 +15,8 @@ from connector.spool import consumers
 from connector.spool.gaps import GapRecord, gaps, remember, restart_at
 from connector.spool.manifest import GAP_VERSION
 from connector.spool.reading import Spool
+from connector.spool.storage.store import FileStore
 from connector.spool.writing import Checkpoint, checkpoint, initialize, sole_writer
-from connector.storage.store import FileStore
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 

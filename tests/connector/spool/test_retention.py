@@ -5,10 +5,10 @@ import pytest
 from connector.core.timestamps import SECOND
 from connector.spool import consumers
 from connector.spool.reading import Spool
+from connector.spool.storage import store
+from connector.spool.storage.store import FileStore
 from connector.spool.summaries import held_bytes
 from connector.spool.writing import checkpoint, initialize
-from connector.storage import store
-from connector.storage.store import FileStore
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import restart
-from connector.commands import read, spool_sink
-from connector.commands.reports import spool_report
+from connector.cli.spool_reports import spool_report
+from connector.daemon import read, spool_sink
 from connector.errors import SpoolError
 from connector.spool import consumers, summaries
 from connector.spool import reading as spool_module
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path
+from connector.spool.storage.local import LocalStore
 from connector.spool.summaries import EpochSummary, block_path, to_block
 from connector.spool.writing import initialize
-from connector.storage.local import LocalStore
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from connector.commands.states.report import status_of, status_text
 from connector.core.health.retries import BACKFILL, SINK, SPANNER, Cause, RetryLog
 from connector.core.timestamps import SECOND
+from connector.daemon.states.report import status_of, status_text
 from connector.spool.consumers import consumers, register
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
+from connector.spool.storage.failing import FAILING
 from connector.spool.writing import initialize
-from connector.storage.failing import FAILING
 from connector.telemetry import retrying
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.retrying import (

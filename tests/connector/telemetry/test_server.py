@@ -19,7 +19,7 @@ from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SourceName
-from connector.storage.failing import FAILING
+from connector.spool.storage.failing import FAILING
 from connector.telemetry import server
 from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics, TableCount

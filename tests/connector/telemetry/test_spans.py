@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from connector.commands.spool_sink import SpoolSink
+from connector.daemon.spool_sink import SpoolSink
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, initialize

@@ -8,9 +8,9 @@ import pytest
 from connector.config import SourceConfig
 from connector.core.dialects import GOOGLESQL, POSTGRESQL, Dialect
 from connector.errors import SnapshotLostError, StreamError
-from connector.snapshot.partitions import Snapshot
-from connector.snapshot.queries import TableQuery
-from connector.snapshot.reading import read_keys, read_partition
+from connector.spanner.snapshot.partitions import Snapshot
+from connector.spanner.snapshot.queries import TableQuery
+from connector.spanner.snapshot.reading import read_keys, read_partition
 from tests.emulator.subjects import Subject
 
 Pair = tuple[Subject, Subject]

@@ -23,7 +23,7 @@ from connector.core.records import (
     Record,
 )
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.decoding.decoder import Item, decoder
+from connector.spanner.decoding.decoder import Item, decoder
 from emulator import TABLES, FaultPlan, Framing, Scenario, ScriptedClock, ScriptedError, ScriptedSpanner
 from emulator.scenario.history import (
     Change,

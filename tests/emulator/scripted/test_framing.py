@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.decoding.chunks import ValueAssembler, merged
+from connector.spanner.decoding.chunks import ValueAssembler, merged
 from emulator import Framing, Scenario
 from emulator.scenario.history import PartitionMode
 from emulator.scripted.change_records import row_encoder

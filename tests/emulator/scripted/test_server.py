@@ -10,8 +10,8 @@ from google.cloud.spanner_v1 import param_types, types
 
 from connector.core.records import INITIAL_TOKEN, Record
 from connector.core.timestamps import SECOND
-from connector.decoding.decoder import decoder
 from connector.spanner.client import STRING, Parameter, SpannerClient
+from connector.spanner.decoding.decoder import decoder
 from connector.spanner.discovery import current_timestamp, dialect_of, find_change_stream
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from emulator import Fault, FaultKind, FaultPlan, Framing, ScriptedServer, connect

@@ -23,7 +23,7 @@ from typing import get_args
 import pytest
 from google.api_core.exceptions import FailedPrecondition
 
-from connector.commands.checks.findings import findings_of
+from connector.check.findings import findings_of
 from connector.config import load
 from connector.core.timestamps import format_rfc3339
 from emulator import TABLES, Column, CommittedMod, SampleDatabase, Table, Workload

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import connector.commands.tail
+import connector.reader.tail
 from connector.config import validated
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
@@ -41,6 +41,6 @@ def records_after(
     start = server.engine.scenario.history.origin if position is None else position.commit_timestamp
     config = validated({"source": source(server, start=start), "envelope": {"format": "opencdc"}})
     out, stop = io.BytesIO(), Stop(drain_timeout=config.drain_timeout)
-    work = connector.commands.tail.tail(config.source, config.envelope, out, stop, emulator_host=None, after=position)
+    work = connector.reader.tail.tail(config.source, config.envelope, out, stop, emulator_host=None, after=position)
     asyncio.run(asyncio.wait_for(work, timeout))
     return records_of(out.getvalue())

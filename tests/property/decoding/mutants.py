@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from connector.core import value_texts
-from connector.decoding import mod_values, mutable
+from connector.spanner.decoding import mod_values, mutable
 
 Mutant = Callable[[], AbstractContextManager[object]]
 """Breaks a rule while its context is open."""

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from benchmarks.replay.sample import Sample
-from connector.decoding.chunks import ValueAssembler
+from connector.spanner.decoding.chunks import ValueAssembler
 from tests.property.decoding.change_rows import some_rows
 from tests.property.decoding.damage import damaged, garbled, is_of
 from tests.property.decoding.framed import field

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
-from connector.decoding.decoder import FEW, Decoder
-from connector.decoding.googlesql import GooglesqlColumns
-from connector.decoding.walk import walk
+from connector.spanner.decoding.decoder import FEW, Decoder
+from connector.spanner.decoding.googlesql import GooglesqlColumns
+from connector.spanner.decoding.walk import walk
 from tests.property.decoding.change_rows import (
     ANY,
     STYLES,

@@ -6,7 +6,7 @@ python -m tests.property.decoding.fuzz_rows --rows 100000
 import msgspec
 import pytest
 
-from connector.decoding import postgresql_walk, row_fields
+from connector.spanner.decoding import postgresql_walk, row_fields
 from tests.property.decoding.fuzz_rows import campaign
 from tests.property.decoding.fuzzing.row_formats import row_formats
 

@@ -16,8 +16,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
-from connector.decoding import mod_values
-from connector.decoding.decoder import FEW
+from connector.spanner.decoding import mod_values
+from connector.spanner.decoding.decoder import FEW
 from emulator.scripted.wire import FALSE, field, listed, number_field, text
 from tests.property.decoding import mutants
 from tests.property.decoding.change_rows import AT, Node

@@ -9,10 +9,10 @@ import pytest
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord, Record
-from connector.decoding.decoder import Decoder, Item, decoder
-from connector.decoding.googlesql import is_known
-from connector.decoding.row_fields import UnknownRecordError
-from connector.decoding.walk import walk
+from connector.spanner.decoding.decoder import Decoder, Item, decoder
+from connector.spanner.decoding.googlesql import is_known
+from connector.spanner.decoding.row_fields import UnknownRecordError
+from connector.spanner.decoding.walk import walk
 from emulator.scripted.row_types import metadata
 from tests.property.decoding.row_types import METADATA
 
@@ -70,7 +70,7 @@ both_dialects = pytest.mark.parametrize("side", SIDES.values(), ids=SIDES)
 
 def fast_items(side: Side, given: Lists) -> list[Item | str]:
     """Returns the items of a decoder that uses columns however small the rows are."""
-    with patch("connector.decoding.decoder.FEW", 0):
+    with patch("connector.spanner.decoding.decoder.FEW", 0):
         return [item for items in _items(side.fast()(), given) for item in items]
 
 
@@ -112,7 +112,7 @@ def check(side: Side, given: Lists, few: int = 0) -> list[list[Record | str]]:
     """
     wanted = outcome(side.plain(), given)
     new = side.fast()
-    with patch("connector.decoding.decoder.FEW", few):
+    with patch("connector.spanner.decoding.decoder.FEW", few):
         assert outcome(new(), given) == wanted
         assert outcome(new(), given) == wanted
     return wanted

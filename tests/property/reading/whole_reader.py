@@ -23,11 +23,11 @@ from connector.core.epoch import Epoch, incomplete_transactions, minute_end
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
-from connector.decoding.decoder import FEW, decoder
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
 from connector.reader.scheduler import Range, Scheduler
 from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.decoding.decoder import FEW, decoder
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
 from emulator.scenario.history import Change
@@ -146,7 +146,7 @@ class WholeReader:
 
     def run(self) -> None:
         random.seed(self.seed)  # the pauses before a query is retried
-        with patch("connector.decoding.decoder.FEW", 0 if self.in_columns else FEW):
+        with patch("connector.spanner.decoding.decoder.FEW", 0 if self.in_columns else FEW):
             virtual_time.run(self._run())
 
     async def _run(self) -> None:

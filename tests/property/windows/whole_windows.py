@@ -13,16 +13,16 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Share, ShareReport, Window, closed
-from connector.decoding.decoder import decoder
 from connector.reader.change_stream import WINDOW
 from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import decoder
 from connector.spanner.partition_query import PartitionQueries
-from connector.windows.share_reader import ShareReader
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
 from emulator.scripted.framing import Framing
 from emulator.scripted.spanner import ScriptedSpanner
+from spark_sink.reading.windows.share_reader import ShareReader
 from tests.property import virtual_time
 from tests.property.reading.whole_reader import ORIGIN, EngineClient, of_change, of_record
 from tests.property.windows.sharing import merged

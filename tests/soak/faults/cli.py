@@ -9,7 +9,7 @@ from connector import cli
 from tests.soak.faults import patches
 from tests.soak.faults.process_faults import Points, ProcessFaults
 
-_REPLACED = {"spark_sink": "tests.soak.faults.sink", "connector.workers.worker": "tests.soak.faults.reader"}
+_REPLACED = {"spark_sink": "tests.soak.faults.sink", "connector.spanner.workers.worker": "tests.soak.faults.reader"}
 """Modules that the daemon starts as processes, and the modules that replace them."""
 
 

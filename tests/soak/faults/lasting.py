@@ -11,7 +11,7 @@ from random import Random
 
 import grpc
 
-from connector.commands.states.report import status_of
+from connector.daemon.states.report import status_of
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from emulator.scripted.server import ScriptedServer

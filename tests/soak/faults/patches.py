@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import connector.commands.spool_sink
-import connector.commands.states.watching
 import connector.core.health.retries
-import connector.decoding.decoder
+import connector.daemon.spool_sink
+import connector.daemon.states.watching
+import connector.spanner.decoding.decoder
 import connector.spanner.partition_query
 import connector.spool.cuts
 import connector.spool.summaries
@@ -22,9 +22,9 @@ from connector.spool.lifecycle import RESERVE
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.storage.local import LocalStore
+from connector.spool.storage.local_files import LocalFile
 from connector.spool.writing import SpoolWriter
-from connector.storage.local import LocalStore
-from connector.storage.local_files import LocalFile
 from tests.soak.faults import clock
 from tests.soak.faults.process_faults import Points, ProcessFaults, mark
 
@@ -121,7 +121,7 @@ def kill_in_storage(points: Points) -> None:
     LocalStore._write = faulty_write  # type: ignore[method-assign]
     LocalStore.create = faulty_create  # type: ignore[method-assign]
     LocalStore.replace = faulty_replace  # type: ignore[method-assign]
-    connector.storage.local_files.os.link = faulty_link  # type: ignore[attr-defined]
+    connector.spool.storage.local_files.os.link = faulty_link  # type: ignore[attr-defined]
 
 
 def _before(points: Points, path: str) -> None:
@@ -192,8 +192,8 @@ def hurry() -> None:
     """Shortens the daemon's long timeouts, because the server's time runs faster than real time."""
     connector.spanner.partition_query.SILENT_AT_LEAST = 2 * 10**9
     connector.spanner.partition_query.SILENT_HEARTBEATS = 1
-    connector.commands.spool_sink.PRUNE_INTERVAL = 0.2
-    connector.commands.states.watching.INTERVAL = 0.5
+    connector.daemon.spool_sink.PRUNE_INTERVAL = 0.2
+    connector.daemon.states.watching.INTERVAL = 0.5
     connector.core.health.retries.LASTING = 2 * 10**9
     connector.core.health.retries._REPEATED = connector.core.health.retries.PROOF = 10**9
 
@@ -208,7 +208,7 @@ def write_cut_files(faults: ProcessFaults) -> None:
 def decode_as_columns(faults: ProcessFaults) -> None:
     """Decodes rows as columns however few they are if the faults say so."""
     if faults.columns:
-        connector.decoding.decoder.FEW = 0
+        connector.spanner.decoding.decoder.FEW = 0
 
 
 def _kind(path: str) -> str:

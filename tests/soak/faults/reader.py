@@ -1,6 +1,6 @@
 """``python -m tests.soak.faults.reader``: a worker of the daemon with the faults in its environment."""
 
-from connector.workers.worker import main
+from connector.spanner.workers.worker import main
 from tests.soak.faults import patches
 from tests.soak.faults.process_faults import ProcessFaults
 

@@ -4,7 +4,7 @@ import sys
 
 from pyspark.sql import DataFrame
 
-import spark_sink.files.source
+import spark_sink.sinks.files.source
 from spark_sink.run import Sink, main
 from tests.soak.faults.source import FaultySource, points
 
@@ -18,7 +18,7 @@ def inject_batch_faults() -> None:
         points.reached("after a micro-batch, before its commit")
 
     Sink._write = faulty_write  # type: ignore[method-assign]
-    spark_sink.files.source.FileSinkSource = FaultySource  # type: ignore[misc]
+    spark_sink.sinks.files.source.FileSinkSource = FaultySource  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from tests.soak.faults.process_faults import Points, ProcessFaults
 _faults = ProcessFaults.of_environment()
 patches.set_clock(_faults)  # before modules that import the clock's function
 
-from connector.storage.local_files import DiskErrors, LocalFile  # noqa: E402
-from spark_sink.files.source import FileSinkSource  # noqa: E402
+from connector.spool.storage.local_files import DiskErrors, LocalFile  # noqa: E402
+from spark_sink.sinks.files.source import FileSinkSource  # noqa: E402
 
 _LONGEST = 30.0
 

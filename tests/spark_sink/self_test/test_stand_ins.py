@@ -7,13 +7,13 @@ import pytest
 
 from emulator import Emulator
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.bigquery.client import connected
-from spark_sink.bigquery.tables.table import BigQueryTarget
 from spark_sink.self_test import __main__ as command
 from spark_sink.self_test.appended_rows import AppendedRows
 from spark_sink.self_test.probes import bigquery as probes
 from spark_sink.self_test.report import Verdict
 from spark_sink.self_test.workload import Committed
+from spark_sink.sinks.bigquery.client import connected
+from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
 from tests.cloud_storage import CloudStorage
 from tests.integration.servers import emulator as emulator
 from tests.local_bigquery import LocalBigQuery

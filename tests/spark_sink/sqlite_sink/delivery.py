@@ -13,10 +13,10 @@ from connector.config.loading import Config
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.storage.locations import absolute
-from spark_sink.sink.delivery import last_of
-from spark_sink.sink.sink_stream import SinkStreamReader
-from spark_sink.source.admission import EpochWeight, Group, by_epoch
+from connector.spool.storage.locations import absolute
+from spark_sink.sinks.shared.delivery import last_of
+from spark_sink.sinks.shared.sink_stream import SinkStreamReader
+from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch
 from tests.spark_sink.sqlite_sink.config import CONSUMER, SqliteConfig
 from tests.spark_sink.sqlite_sink.table import write_epoch
 

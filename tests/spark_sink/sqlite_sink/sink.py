@@ -8,12 +8,12 @@ from connector.config.loading import Config
 from connector.config.sections import SourceConfig
 from connector.config.sinks import WatchedStream
 from spark_sink.errors import SinkError
-from spark_sink.sink.sink_type import SparkSinkType
+from spark_sink.sinks.shared.sink_type import SparkSinkType
 from tests.spark_sink.sqlite_sink.config import SqliteConfig
 
 if TYPE_CHECKING:
-    from spark_sink.sink.dead_letters import Replay
-    from spark_sink.sink.delivery import Delivery
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
 
 
 class SqliteSink(SparkSinkType[SqliteConfig]):

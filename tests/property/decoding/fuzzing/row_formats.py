@@ -9,11 +9,11 @@ from typing import Any
 
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import Record
-from connector.decoding.decoder import Columns
-from connector.decoding.googlesql import GooglesqlColumns
-from connector.decoding.mutable import MutableColumns
-from connector.decoding.postgresql import PostgresqlColumns
-from connector.decoding.walk import Walk, walk
+from connector.spanner.decoding.decoder import Columns
+from connector.spanner.decoding.googlesql import GooglesqlColumns
+from connector.spanner.decoding.mutable import MutableColumns
+from connector.spanner.decoding.postgresql import PostgresqlColumns
+from connector.spanner.decoding.walk import Walk, walk
 from tests.property.decoding.change_rows import AT, STYLES, googlesql, places, postgresql, text
 from tests.property.decoding.framed import message
 from tests.property.decoding.fuzzing.mutations import (

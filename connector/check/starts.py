@@ -1,0 +1,30 @@
+"""Where a new spool starts: ``check`` and the daemon decide it alike."""
+
+from contextlib import suppress
+
+from connector.config.sections import SourceConfig
+from connector.daemon.backfill import start_after
+from connector.reader.change_stream import OpenStream
+from connector.reader.starting import start_of
+from connector.spool.backfill.records import check_movable
+from connector.spool.reading import Spool
+
+
+async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> int | None:
+    """The start that a spool is to have, resolved by Spanner's clock; None where the spool has one that stands.
+
+    Raises:
+        ConfigurationError: the start is invalid, or a backfill has fixed another.
+        DataLostError: Spanner no longer retains what follows it.
+        SpannerCdcError: the spool is another stream's, or the stream cannot be read.
+    """
+    with suppress(FileNotFoundError):
+        header = spool.check_source(config.name)
+        if spool.latest() > 0 or header.requested_start == config.start:
+            return None
+        check_movable(spool, header)
+    if not config.backfill:
+        return await start_of(stream, config.start, end)
+    start = start_after(stream.now)
+    await stream.check_start(start, end)
+    return start

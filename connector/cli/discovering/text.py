@@ -1,0 +1,77 @@
+"""The description of change streams for people: a table of columns for each table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+
+from connector.cli.discovering.objects import Report
+
+
+def streams_text(streams: Iterable[Report]) -> str:
+    """The description of change streams, as text."""
+    lines: list[str] = []
+    for stream in streams:
+        lines.append(
+            f"{stream['change_stream']}  {stream['dialect']}  {stream['value_capture_type']}"
+            f"  retention {stream['retention_period']}{' (default)' if stream['retention_is_default'] else ''}"
+            f"  {stream['partition_mode']}{_other_options(stream)}"
+        )
+        lines += _problem_lines(stream, indent="  ")
+        tables = stream["tables"]
+        assert isinstance(tables, list)
+        if not tables:
+            lines.append("  watches no table: nothing is recorded")
+        for table in tables:
+            lines += _table_lines(table)
+    return "\n".join(lines) or "no change streams"
+
+
+def _table_lines(table: Mapping[str, object]) -> Iterable[str]:
+    columns = table["columns"]
+    assert isinstance(columns, list)
+    variants = list(dict.fromkeys(variant for column in columns for variant in column["sinks"]))
+    heads = ["column", "Spanner", "unified type", *variants]
+    rows = [
+        [
+            f"{column['name']}{'*' if column['is_primary_key'] else ''}",
+            column["data_type"],
+            unified_text(column["unified_type"]),
+            *(column["sinks"].get(variant, "") for variant in variants),
+        ]
+        for column in columns
+    ]
+    yield f"  {table['table']}"
+    yield from (f"    {line}" for line in _aligned([heads, *rows]))
+    yield from _problem_lines(table, indent="    ")
+
+
+def _problem_lines(report: Mapping[str, object], *, indent: str) -> Iterable[str]:
+    problems = report.get("problems", {})
+    assert isinstance(problems, dict)
+    for sink, found in problems.items():
+        yield from (f"{indent}{sink}: {problem}" for problem in found)
+
+
+def _other_options(stream: Mapping[str, object]) -> str:
+    """The options that have no place of their own."""
+    options = stream["options"]
+    assert isinstance(options, dict)
+    return "".join(f"  {name}={value}" for name, value in options.items() if name not in stream)
+
+
+def unified_text(schema: object) -> str:
+    """A type of Avro in one word or two."""
+    if isinstance(schema, str):
+        return schema
+    assert isinstance(schema, dict)
+    if schema["type"] == "array":
+        return f"array of {unified_text(schema['items'])}"
+    details = {name: value for name, value in schema.items() if name not in ("type", "logicalType")}
+    name = str(schema.get("logicalType", schema["type"]))
+    return f"{name}({', '.join(orjson.dumps(value).decode() for value in details.values())})" if details else name
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

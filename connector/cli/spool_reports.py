@@ -1,0 +1,141 @@
+"""The report of ``spool``, as data and as text."""
+
+import time
+from collections.abc import Collection, Iterable
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.daemon.backfill_report import described, healed, lines_of
+from connector.errors import SpoolError
+from connector.spool import consumers
+from connector.spool.backfill.records import backfills, healing
+from connector.spool.gaps import gaps
+from connector.spool.late_store import late_report
+from connector.spool.reading import Spool
+from connector.spool.summaries import EpochSummary, held_bytes
+
+Report = dict[str, object]
+_SHOWN_EPOCHS = 20
+
+
+def spool_report(spool: Spool) -> Report:
+    """Describes a spool.
+
+    Raises:
+        SpoolError: it does not exist, or a file of it is corrupt.
+    """
+    while True:
+        first = spool.floor()
+        try:
+            return _spool_report(spool)
+        except SpoolError:
+            if spool.floor() == first:
+                raise
+            # its daemon has pruned epochs meanwhile
+
+
+def _spool_report(spool: Spool) -> Report:
+    try:
+        header = spool.header()
+    except FileNotFoundError as error:
+        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.") from error
+    latest, floor = spool.latest(), spool.floor()
+    epochs = list(spool.summaries(floor, latest))
+    watermark = epochs[-1].watermark_high if epochs else header.start - 1
+    newest = next(spool.manifests(latest, latest)) if latest else None
+    known = consumers.consumers(spool)
+    behind = _rows_after({consumer.epoch for consumer in known}, epochs)
+    filled = backfills(spool)
+    watched = newest.schema_keys if newest else header.schema_keys
+    return {
+        "path": spool.path,
+        "spool_id": header.spool_id,
+        "source": header.source.model_dump(),
+        "start": format_rfc3339(header.start),
+        "watermark": format_rfc3339(watermark),
+        "lag_s": round((time.time_ns() - watermark) / SECOND, 3),
+        "first_epoch": floor,
+        "last_epoch": latest,
+        "rows": sum(epoch.rows for epoch in epochs),
+        "bytes": held_bytes(epochs),
+        "late_records": _late_records(spool),
+        "gaps": [
+            {**gap.model_dump(mode="json"), "healed": list(healing(filled, gap.watermark_high, watched))}
+            for gap in gaps(spool, newest)
+        ],
+        "backfills": [described(one) for one in filled],
+        "consumers": [
+            {
+                "consumer": consumer.consumer,
+                "epoch": consumer.epoch,
+                "behind_epochs": latest - consumer.epoch,
+                "behind_rows": behind[consumer.epoch],
+                "updated": format_rfc3339(consumer.updated),
+            }
+            for consumer in known
+        ],
+        "epochs": [
+            {
+                "epoch": epoch.epoch,
+                "watermark_low": format_rfc3339(epoch.watermark_low),
+                "watermark_high": format_rfc3339(epoch.watermark_high),
+                "rows": epoch.rows,
+                "bytes": epoch.held,
+                "tables": epoch.tables,
+            }
+            for epoch in epochs
+        ],
+    }
+
+
+def _late_records(spool: Spool) -> Report:
+    late = late_report(spool)
+    if not late.count:
+        return {"count": 0, "first": None, "last": None}
+    return {"count": late.count, "first": format_rfc3339(late.first), "last": format_rfc3339(late.last)}
+
+
+def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict[int, int]:
+    """The number of rows after each of some epochs."""
+    rows = dict.fromkeys(points, 0)
+    for epoch in epochs:
+        for point in points:
+            rows[point] += epoch.rows if epoch.epoch > point else 0
+    return rows
+
+
+def spool_text(report: Report) -> str:
+    """The description of a spool, as text: totals, late records, gaps, consumers, and the newest epochs."""
+    late, missing, known, epochs = report["late_records"], report["gaps"], report["consumers"], report["epochs"]
+    assert isinstance(late, dict)
+    assert isinstance(missing, list)
+    assert isinstance(known, list)
+    assert isinstance(epochs, list)
+    total = (
+        f"{report['path']}: epochs {report['first_epoch']} to {report['last_epoch']}, {report['rows']} rows,"
+        f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
+    )
+    lines = [total]
+    if late["count"]:
+        lines.append(
+            f"  LATE: {late['count']} records were late and are dead letters in late/,"
+            f" committed from {late['first']} to {late['last']}"
+        )
+    lines += [
+        f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
+        f" {gap['reason']}, recorded {gap['recorded_at']}{healed(gap)}"
+        for gap in missing
+    ]
+    filled = report["backfills"]
+    assert isinstance(filled, list)
+    lines += [line for one in filled for line in lines_of(one)]
+    lines += [
+        f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
+        f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"
+        for consumer in known
+    ] or ["  no consumer is registered: nothing is pruned"]
+    lines += [
+        f"  epoch {epoch['epoch']}: ({epoch['watermark_low']}, {epoch['watermark_high']}]"
+        f" {epoch['rows']} rows, {epoch['bytes']} bytes"
+        for epoch in epochs[-_SHOWN_EPOCHS:]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,79 @@
+"""Commands whose change stream Spark's executors read: they start the process that is the driver of those executors.
+
+The connector does not import Spark: ``python -m spark_sink`` does.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from connector.config.loading import Config
+from connector.core.timestamps import SECOND
+from connector.daemon.sink_process import Patience, SinkProcess
+from connector.daemon.states.failures import failures_of_service
+from connector.errors import SpoolError
+from connector.log import style
+from connector.reader.stopping import Stop
+from connector.spool.consumers import find
+from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+
+
+def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_with_stdin: bool) -> None:
+    """Replaces this process by the driver, if executors are to read; returns if this process is.
+
+    Signals, standard input and the exit code are the driver's then.
+    """
+    if config.source.reader != "executors":
+        return
+    arguments = [str(path), "--read", *_style()]
+    if emulator_host is not None:
+        arguments += ["--emulator-host", emulator_host]
+    if ends_with_stdin:
+        arguments.append("--stdin-lifeline")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_sink", *arguments])  # noqa: S606 - no shell is wanted
+
+
+async def run_on_executors(
+    config: Config, path: Path, stop: Stop, *, emulator_host: str | None, patience: Patience
+) -> None:
+    """Runs one Spark application that reads and writes, until it has delivered everything, or until ``stop``.
+
+    Arguments as of :func:`connector.daemon.run.run`.
+
+    Raises:
+        SinkError: it ended with a final error, or too often without progress.
+    """
+    spool = Spool.at(config.spool.path)
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # unknown progress counts as none
+            consumer = find(spool, config.sink.name)
+            return spool.latest() + (consumer.epoch if consumer else 0)
+        return 0
+
+    application = SinkProcess(
+        [sys.executable, "-P", "-m", "spark_sink", str(path), *_style()],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=ReaderMetrics(),
+        patience=patience,
+        name="the Spark application",
+        spool=spool,
+        subject=config.sink.name,
+    )
+    with failures_of_service(config, code="sink_failed", is_of_sink=True):
+        await application.run_until_stopped()
+
+
+def _style() -> list[str]:
+    as_json, verbose = style()
+    return [*(["--log-format", "json"] if as_json else []), *(["--verbose"] if verbose else [])]

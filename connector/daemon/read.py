@@ -1,0 +1,322 @@
+"""``spanner-cdc read``: the daemon that reads a change stream into a spool.
+
+It holds the spool alone, continues from the newest manifest, and re-reads from Spanner what was not sealed. When the
+spool is full it waits for its consumers, and warns how long Spanner's retention leaves them.
+"""
+
+import functools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from connector.check.starts import start_of_spool
+from connector.config.loading import Config
+from connector.config.sections import SourceConfig
+from connector.core.health.states import StreamState
+from connector.core.timestamps import format_rfc3339
+from connector.daemon.backfill import due_at_start
+from connector.daemon.backfill_requests import Requests
+from connector.daemon.spool_sink import SpoolSink
+from connector.daemon.states.clock import clock_compared
+from connector.daemon.states.daemon import living
+from connector.daemon.states.watching import watching
+from connector.envelope.envelope import EnvelopeBuilder
+from connector.errors import DataLostError
+from connector.log import Log, terminal
+from connector.reader.change_stream import OpenStream, opened
+from connector.reader.retained import lost_range
+from connector.reader.scheduler import Range
+from connector.reader.stopping import Stop
+from connector.spanner.discovery import current_timestamp
+from connector.spanner.versions import row_versions
+from connector.spool.backfill.documents import Backfill
+from connector.spool.backfill.records import withdraw
+from connector.spool.gaps import remember
+from connector.spool.late_store import with_announced_late
+from connector.spool.reading import Spool, SpoolHeader
+from connector.spool.storage.store import contents
+from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
+from connector.telemetry.health import own_retries
+from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.progress import reporting
+from connector.telemetry.server import serving
+from connector.threads import finished_in_thread
+
+_PROGRESS_INTERVAL = 2.0
+"""Seconds between two log lines about a large spool that is being read."""
+
+_log = Log(__name__)
+
+
+class Reader(Protocol):
+    """Reads a range of a change stream into a spool."""
+
+    async def run(self) -> None:
+        """Reads until the end is sealed, or until :meth:`stop`.
+
+        Raises:
+            SpannerCdcError: one clear line.
+        """
+
+    def stop(self) -> None:
+        """Asks :meth:`run` to return soon; what is not sealed is read again by the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """What a reader reads, and where it seals."""
+
+    stream: OpenStream
+    config: Config
+    span: Range
+    sink: SpoolSink
+    metrics: ReaderMetrics
+
+
+ReaderOf = Callable[[ReadRange], AbstractAsyncContextManager[Reader]]
+"""Makes the reader of a range."""
+
+
+@asynccontextmanager
+async def in_process(read: ReadRange) -> AsyncIterator[Reader]:
+    """Reads in this process and its workers."""
+    async with read.stream.scheduler(
+        read.span,
+        read.sink,
+        seal_interval=read.config.spool.seal_interval,
+        metrics=read.metrics,
+        late_records=read.sink,
+    ) as scheduler:
+        yield scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A spool and where reading continues; ``end`` is inclusive, in nanoseconds since 1970, or None."""
+
+    spool: Spool
+    header: SpoolHeader
+    at: Checkpoint
+    end: int | None
+
+
+async def read(
+    config: Config,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    metrics: ReaderMetrics | None = None,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+    on_backfill: Callable[[Backfill], None] = lambda _: None,
+    reader: ReaderOf = in_process,
+    until_now: bool = False,
+) -> None:
+    """Reads the configured change stream into its spool, until its end or until ``stop``.
+
+    Args:
+        config: the configuration.
+        stop: drains.
+        emulator_host: an emulator's address.
+        metrics: the counters that are served, if others count there too.
+        on_open: called with the change stream before anything is read.
+        on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
+        reader: makes what reads.
+        until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
+
+    Raises:
+        SpannerCdcError: one clear line; what was sealed is kept, and a restart continues from there.
+    """
+    spool = Spool.at(config.spool.path)
+    metrics = metrics or ReaderMetrics()
+    with sole_writer(spool):
+        with suppress(FileNotFoundError):  # before a state is recorded: the spool may be another stream's
+            await finished_in_thread(functools.partial(spool.check_source, config.source.name))
+        async with (
+            living(spool, stop) as life,
+            _remembered(spool, metrics),
+            serving(config, metrics),
+            watching(life, spool, metrics),
+        ):
+            metrics.state = lambda: life.record
+            metrics.errors = lambda: life.errors
+            life.failing = functools.partial(own_retries, metrics)
+            life.complete = lambda: metrics.spooled
+            life.has_read = lambda: 0 < metrics.start < metrics.watermark
+            metrics.max_bytes = config.spool.max_bytes
+            metrics.retention = life.record.retention.period
+            if not await life.resumed(stop):
+                return
+            async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
+                on_open(stream)
+                metrics.endpoint, metrics.proxy = stream.client.host, stream.client.proxy
+                end = stream.end(until_now=until_now)
+                start = await _start(spool, stream, config.source, end)
+                await _with_backfill(start, stream, config, on_backfill)
+                stream.warn_of_tables()
+                while not _is_at_its_end(start):
+                    async with (
+                        _lost_range_explained(start, stream),
+                        _reader(start, stream, config, metrics, reader) as (reading, sink),
+                        sink.pruned(stop),
+                        reporting(metrics, terminal(), end=start.end),
+                        stop.draining(reading),
+                        life.pausing(reading, stop),
+                        clock_compared(
+                            life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
+                        ),
+                    ):
+                        metrics.start = start.at.watermark
+                        await life.enter(StreamState.RUNNING, retention=stream.retention)
+                        await reading.run()
+                    if not await life.continues(stop):
+                        return
+                    start = await _start(spool, stream, config.source, end)
+
+
+async def _with_backfill(
+    start: _Start, stream: OpenStream, config: Config, on_backfill: Callable[[Backfill], None]
+) -> None:
+    """Records the backfill that is due with ``source.backfill``, or withdraws one that was only announced."""
+    if not config.source.backfill:
+        await finished_in_thread(functools.partial(withdraw, start.spool))
+        return
+    versions = await row_versions(stream.client, stream.dialect)
+    due = await finished_in_thread(
+        functools.partial(due_at_start, start.spool, start.header, stream, versions, Requests.of(stream))
+    )
+    if due is not None:
+        on_backfill(due)
+
+
+def _is_at_its_end(start: _Start) -> bool:
+    """True if the spool has everything up to the configured end."""
+    if start.end is None or start.end > start.at.watermark or start.at.epoch == 0:
+        return False
+    _log.info("the end has been reached already", end=format_rfc3339(start.end), epoch=start.at.epoch)
+    return True
+
+
+@asynccontextmanager
+async def _remembered(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
+    """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
+    await finished_in_thread(functools.partial(_remember, spool, metrics))
+    yield
+
+
+def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
+    metrics.newest_epoch = spool.latest()
+    metrics.first_own_epoch = metrics.newest_epoch + 1
+    if metrics.newest_epoch:
+        metrics.watermark = metrics.sealed_watermark = checkpoint(spool, spool.header()).watermark
+
+
+async def _start(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> _Start:
+    header = await _header(spool, stream, config, end)
+    at = await finished_in_thread(functools.partial(_checkpoint, spool, header))
+    return _Start(spool, header, at, end)
+
+
+async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> SpoolHeader:
+    """The spool's header, written with the start resolved by Spanner's clock if the spool has no epochs."""
+    before = contents(spool.storage, "spool.json")
+    start = await start_of_spool(spool, stream, config, end)
+    if start is None:
+        return spool.header()
+    return initialize(
+        spool,
+        config.name,
+        start,
+        config.start,
+        stream.stream.tables,
+        default_schema=stream.source.default_schema,
+        before=before,
+    )
+
+
+def _checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
+    """The checkpoint after the newest epoch; warns where that epoch is a gap."""
+    at = checkpoint(spool, header)
+    known = remember(spool)
+    if known and known[-1].epoch == at.epoch:
+        _log.warning(
+            "the spool continues after a gap: what was committed in it is not delivered",
+            epoch=at.epoch,
+            after=format_rfc3339(known[-1].watermark_low),
+            up_to=format_rfc3339(known[-1].watermark_high),
+            reason=known[-1].reason,
+        )
+    return at
+
+
+@asynccontextmanager
+async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncIterator[None]:
+    """Names the range that is lost, where Spanner does not retain what is to be read next.
+
+    Raises:
+        DataLostError: with that range, and how to continue after it.
+    """
+    try:
+        yield
+    except DataLostError as error:
+        reached = await finished_in_thread(functools.partial(checkpoint, start.spool, start.header))
+        if reached.epoch == 0:
+            raise  # another source.start is what helps a spool without epochs
+        raise await lost_range(stream, error, reached.watermark, spool=start.spool.path) from error
+
+
+@asynccontextmanager
+async def _reader(
+    start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics, reader: ReaderOf
+) -> AsyncIterator[tuple[Reader, SpoolSink]]:
+    """What reads from the checkpoint on, and the sink that it seals into."""
+    spool, at = start.spool, start.at
+    writer = await finished_in_thread(functools.partial(_writer, start, stream, config))
+    sink = SpoolSink(
+        writer,
+        spool,
+        max_bytes=config.spool.max_bytes,
+        retention=stream.retention.period,
+        metrics=metrics,
+        key_order=stream.key_order(),
+        continues=config.source.late_records == "dead-letter",
+    )
+    sink.watermark = at.watermark
+    cut = await finished_in_thread(
+        functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
+    )
+    async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
+        _log.info(
+            "reading",
+            change_stream=stream.stream.name,
+            spool=spool.path,
+            epoch=at.epoch,
+            watermark=format_rfc3339(at.watermark),
+            partitions=len(cut),
+            end=format_rfc3339(start.end) if start.end is not None else "none",
+        )
+        yield reading, sink
+    _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
+
+
+def _writer(start: _Start, stream: OpenStream, config: Config) -> SpoolWriter:
+    """The spool's writer, which reads what the spool holds."""
+    options = config.envelope
+    envelope = EnvelopeBuilder(stream.source, stream_name=options.stream_name, read_method=options.read_method)
+    progress = _Progress(start.at.epoch)
+    return SpoolWriter(start.spool, start.header, start.at, envelope, stream.filter, progress.reached)
+
+
+class _Progress:
+    """Logs how much of a large spool has been read, every other second; of a small one nothing."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._logged = time.monotonic()
+
+    def reached(self, epoch: int) -> None:
+        """All epochs up to this one are read."""
+        if time.monotonic() - self._logged >= _PROGRESS_INTERVAL:
+            self._logged = time.monotonic()
+            _log.info("reading what the spool keeps", epoch=epoch, newest_epoch=self._last)

@@ -1,0 +1,213 @@
+"""``spanner-cdc run``: the daemon and the Spark sink of a configuration, and its backfill, as one service."""
+
+import asyncio
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from connector.config.loading import Config
+from connector.config.sinks import sink_type
+from connector.core.health.retries import BACKFILL, LASTING, Cause
+from connector.core.timestamps import SECOND
+from connector.daemon.backfill import BackfillOptions, delivered, log_failure
+from connector.daemon.executors import run_on_executors
+from connector.daemon.read import read
+from connector.daemon.sink_process import Patience, SinkProcess
+from connector.daemon.states.failures import failures_of_service, failures_of_sink
+from connector.errors import SpannerCdcError, SpoolError
+from connector.log import Log, format_arguments
+from connector.reader.change_stream import OpenStream
+from connector.reader.stopping import Stop
+from connector.spool.backfill.documents import Backfill
+from connector.spool.consumers import find
+from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+
+_log = Log(__name__)
+
+
+async def run(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    on_open: Callable[[OpenStream], None] = lambda _: None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
+    """Runs all until the end is reached and everything is delivered, or until ``stop``.
+
+    Args:
+        config: the configuration.
+        path: its file, for the sink's process.
+        stop: drains.
+        emulator_host: an emulator's address.
+        verbose: whether the sink prints tracebacks.
+        on_open: called with the change stream before anything is read.
+        patience: with a sink that makes no progress.
+
+    Raises:
+        SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed. Where the sink
+            waits for the backfill, its error ends the others.
+    """
+    if config.source.reader == "executors":
+        await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
+        return
+    metrics = ReaderMetrics()
+    sink = _sink(
+        config,
+        path,
+        stop,
+        emulator_host=emulator_host,
+        verbose=verbose,
+        metrics=metrics,
+        patience=patience,
+        alone=False,
+    )
+    due: asyncio.Future[Backfill] = asyncio.get_running_loop().create_future()
+
+    async def backfill() -> None:
+        document = await due
+        await delivered(
+            config,
+            path,
+            stop,
+            document,
+            emulator_host=emulator_host,
+            verbose=verbose,
+            options=BackfillOptions(),
+            metrics=metrics,
+            patience=patience,
+        )
+
+    writing = asyncio.create_task(sink.run(), name="sink")
+    filling = asyncio.create_task(backfill(), name="backfill")
+    reading = asyncio.create_task(
+        read(
+            config,
+            stop,
+            emulator_host=emulator_host,
+            metrics=metrics,
+            on_open=on_open,
+            on_backfill=due.set_result,
+        ),
+        name="daemon",
+    )
+    waits = sink_type(config.sink.type).waits_for_backfill
+    filling.add_done_callback(functools.partial(_log_failure, stop=stop if waits else None, metrics=metrics))
+    try:
+        await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            stop.request()
+        elif reading.exception() is None:
+            if waits and due.done():
+                await asyncio.wait({writing, filling}, return_when=asyncio.FIRST_COMPLETED)
+            _log.info("the daemon is done; the sink delivers what is left")
+        await reading
+    except asyncio.CancelledError:
+        writing.cancel()
+        filling.cancel()
+        raise
+    finally:
+        has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
+        if has_failed or not due.done():  # what a killed backfill has not sealed is read again by the next run
+            filling.cancel()
+        sink.finish(again=not has_failed)
+        await asyncio.wait({writing, filling})
+        for task in (writing, filling):
+            if has_failed and not task.cancelled():
+                task.exception()  # its process has printed it, and the daemon's error is raised
+    with failures_of_service(config, code="sink_failed", is_of_sink=True):
+        await writing
+    if not filling.cancelled():
+        with failures_of_service(config, code="backfill_failed", is_of_sink=False):
+            await filling
+
+
+async def run_sink(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
+    """Runs the sink alone, over a spool that another process writes, until ``stop``.
+
+    Arguments as of :func:`run`.
+
+    Raises:
+        SinkError: it ended with a final error, or too often without progress.
+    """
+    sink = _sink(
+        config,
+        path,
+        stop,
+        emulator_host=emulator_host,
+        verbose=verbose,
+        metrics=ReaderMetrics(),
+        patience=patience,
+        alone=True,
+    )
+    with failures_of_sink(config):
+        await sink.run_until_stopped()
+
+
+def _sink(
+    config: Config,
+    path: Path,
+    stop: Stop,
+    *,
+    emulator_host: str | None,
+    verbose: bool,
+    metrics: ReaderMetrics,
+    patience: Patience,
+    alone: bool,
+) -> SinkProcess:
+    """The sink's process; ``alone`` if it does not read the change stream, whatever the configuration says."""
+    spool = Spool.at(config.spool.path)
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # unknown progress counts as none
+            consumer = find(spool, config.sink.name)
+        return consumer.epoch if consumer else 0
+
+    return SinkProcess(
+        [
+            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
+            *(["--sink-only"] if alone else []),
+            *(["--verbose"] if verbose else []),
+            *format_arguments(),
+        ],
+        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
+        spool=spool,
+        subject=config.sink.name,
+    )
+
+
+def _log_failure(task: "asyncio.Task[None]", *, stop: Stop | None, metrics: ReaderMetrics) -> None:
+    """Logs the error of a backfill, which is an alarm until the service is restarted.
+
+    With `stop` that ends everything: the sink waits for the backfill.
+    """
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log_failure(error, stream_continues=stop is None)
+        line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
+        cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
+        metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
+        if stop is not None:
+            stop.request()

@@ -1,0 +1,258 @@
+"""The daemon's side of a stream's states: records them, shows that it is alive, and pauses when it is asked to."""
+
+import asyncio
+import functools
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from connector.core.health.retries import DAEMON, Retry
+from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, StateRecord, StreamState, failed
+from connector.core.timestamps import SECOND
+from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
+from connector.log import Log
+from connector.reader.stopping import Stop, Stoppable
+from connector.spool.lifecycle import (
+    MOST_ERRORS,
+    ErrorEvent,
+    add_error,
+    errors_of,
+    give_reserve_up,
+    keep_reserve,
+    pause_of,
+    shortened,
+    state_of,
+    write_state,
+)
+from connector.spool.reading import Spool
+from connector.threads import finished_in_thread
+
+SIGN_OF_LIFE = 10.0
+"""Seconds between two signs of life."""
+
+_POLLS_OF_A_BUCKET = 5
+"""How many times as long a request for a pause may take to be seen in Cloud Storage, which counts reads."""
+
+_POLL = 1.0
+
+_log = Log(__name__)
+
+
+class Lifecycle:
+    """Records the states of the one daemon that holds a spool; see :func:`living`.
+
+    Args:
+        spool: the spool; the caller holds its lock.
+        before: the state that was recorded last.
+        errors: those that are kept, the newest last.
+        clock: nanoseconds since 1970.
+
+    Attributes:
+        failing: returns what has failed for long at a time, and is retried; recorded with each sign of life.
+        complete: returns the timestamp up to which all that was committed is in the spool; recorded likewise.
+        has_read: whether this daemon has read on, so that the errors of those before it are over.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        before: StateRecord,
+        errors: Sequence[ErrorEvent] = (),
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._spool = spool
+        self._clock = clock
+        self.failing: Callable[[int], Iterable[Retry]] = lambda _: ()
+        self.complete: Callable[[], int] = lambda: 0
+        self.has_read: Callable[[], bool] = lambda: False
+        self._record = before
+        self._errors = deque(errors, maxlen=MOST_ERRORS)
+        self._lock = asyncio.Lock()
+        self._wanted = asyncio.Event()
+        self._unwanted = asyncio.Event()
+        self._unwanted.set()
+        self._has_drained = False
+
+    @property
+    def record(self) -> StateRecord:
+        """The state."""
+        return self._record
+
+    @property
+    def errors(self) -> list[ErrorEvent]:
+        """What went wrong, the newest last."""
+        return list(self._errors)
+
+    @property
+    def pause_requested(self) -> bool:
+        """True if the stream is to be paused."""
+        return self._wanted.is_set()
+
+    async def enter(
+        self, state: StreamState, *, reason: str = "", hint: str = "", retention: RetentionPeriod | None = None
+    ) -> None:
+        """Records a state; a spool that refuses the record keeps nothing from running."""
+
+        def entered(record: StateRecord) -> StateRecord:
+            known = replace(record, retention=retention or record.retention)
+            return known.to(state, self._clock(), reason=reason, hint=hint)
+
+        await self._write(entered)
+
+    async def fail(self, error: Exception) -> None:
+        """Records the error that ends the daemon."""
+        line, code = line_and_exit_code(error)
+        hint = error.hint if isinstance(error, SpannerCdcError) else ""
+        message = line.removesuffix(hint).rstrip(". ")
+        with suppress(SpoolError):
+            await finished_in_thread(functools.partial(give_reserve_up, self._spool))
+        await self._write(lambda record: failed(record, self._clock(), message, hint, code))
+        await self.report("daemon_failed", message, hint=hint, severity="ERROR")
+
+    async def report(
+        self, code: str, message: str, *, severity: str = "WARNING", table: str = "", hint: str = ""
+    ) -> None:
+        """Keeps an error in the spool, for ``spanner-cdc status --errors``."""
+        event = ErrorEvent(
+            time=self._clock(), severity="ERROR" if severity == "ERROR" else "WARNING", code=code, table=table,
+            message=message, hint=hint,
+        )  # fmt: skip
+        self._errors.append(shortened(event))
+        async with self._lock:
+            with suppress(SpoolError):
+                await finished_in_thread(functools.partial(add_error, self._spool, event))
+
+    async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
+        """Changes the state as it is once nobody else writes: a sign of life must not undo a later state."""
+        async with self._lock:
+            self._record = change(self._record)
+            try:
+                await finished_in_thread(functools.partial(write_state, self._spool, self._record))
+            except SpoolError as error:
+                _log.debug("the state could not be recorded", reason=str(error))
+
+    async def look(self) -> None:
+        """Looks whether a pause is requested."""
+        try:
+            wanted = await finished_in_thread(functools.partial(pause_of, self._spool)) is not None
+        except SpoolError as error:
+            _log.debug("whether a pause is requested is not known", reason=str(error))
+            return
+        (self._wanted.set if wanted else self._wanted.clear)()
+        (self._unwanted.clear if wanted else self._unwanted.set)()
+
+    async def keep_alive(self) -> None:
+        """Looks for requests, and shows signs of life, until it is cancelled."""
+        poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
+        while True:
+            await asyncio.sleep(poll)
+            await self.look()
+            is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
+            if is_healed or self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
+                await self.breathe()
+
+    async def breathe(self) -> None:
+        """Records a sign of life, and what is being retried."""
+
+        def alive(record: StateRecord) -> StateRecord:
+            earlier = [] if self.has_read() else [retry for retry in record.retries if retry.what == DAEMON]
+            now = self._clock()
+            return record.alive(now, [*earlier, *self.failing(now)], self.complete())
+
+        await self._write(alive)
+
+    async def compared(self, ahead: int) -> None:
+        """Records by how many nanoseconds this machine's clock is ahead of Spanner's."""
+        if abs(ahead - self._record.clock_ahead) >= SECOND:
+            await self._write(lambda record: replace(record, clock_ahead=ahead))
+
+    @asynccontextmanager
+    async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:
+        """Surrounds the running of a reader: drains it when a pause is requested, and records that it drains."""
+
+        async def pause() -> None:
+            await self._wanted.wait()
+            _log.info("pausing: what is complete is delivered first; `spanner-cdc resume` continues")
+            await self.enter(StreamState.DRAINING, reason="a pause is requested")
+            self._has_drained = True
+            reader.stop()
+
+        async def drain() -> None:
+            await stop.wait()
+            await self.enter(StreamState.DRAINING, reason="a stop is requested")
+
+        tasks = [asyncio.create_task(one(), name=one.__name__) for one in (pause, drain)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def continues(self, stop: Stop) -> bool:
+        """True if reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
+
+        A pause that was taken back while the reader drained has drained it, too.
+        """
+        drained, self._has_drained = self._has_drained, False
+        return (drained or self.pause_requested) and not stop.requested and await self.resumed(stop)
+
+    async def resumed(self, stop: Stop) -> bool:
+        """Waits while the stream is paused; False if a stop is requested meanwhile."""
+        if not self.pause_requested:
+            return not stop.requested
+        stop.reading = True  # a signal ends the pause, and the daemon
+        await self.enter(StreamState.PAUSED, reason="`spanner-cdc pause` was run; `spanner-cdc resume` continues")
+        _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
+        waiting = [asyncio.create_task(one(), name="pause") for one in (self._unwanted.wait, stop.wait)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        if stop.requested:
+            return False
+        stop.reading = False  # until it reads, a signal ends it at once, as at every start
+        _log.info("resumed")
+        await self.enter(StreamState.STARTING)
+        return True
+
+
+@asynccontextmanager
+async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
+    """The states of a daemon while the context is open; the caller holds the spool's lock.
+
+    An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
+    """
+    before, errors = NEVER, list[ErrorEvent]()
+    with suppress(SpoolError):
+        before = await finished_in_thread(functools.partial(state_of, spool))
+        errors = await finished_in_thread(functools.partial(errors_of, spool))
+    life = Lifecycle(spool, before, errors)
+    await life.look()
+    with suppress(SpoolError):
+        await finished_in_thread(functools.partial(keep_reserve, spool))
+    await life.enter(StreamState.STARTING)
+    breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
+    try:
+        yield life
+    except Exception as error:
+        await _ended(breathing)
+        await life.fail(error)
+        raise
+    except BaseException:
+        await _ended(breathing)
+        await life.enter(StreamState.NOT_STARTED, reason="the daemon was stopped at once")
+        raise
+    finally:
+        await _ended(breathing)
+    why = "the daemon was stopped" if stop.requested else END_REACHED
+    await life.enter(StreamState.NOT_STARTED, reason=why)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,195 @@
+"""``spanner-cdc status``: how replication is, in one screen, read from the spool alone: a daemon runs, or does not."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from connector.check.needs import sections_of
+from connector.config.loading import load
+from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
+from connector.core.health.retries import merged
+from connector.core.health.states import RetentionPeriod, StateRecord
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.daemon.backfill_report import rejected
+from connector.errors import SpoolError
+from connector.spool.backfill.records import backfills
+from connector.spool.consumers import consumers
+from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
+from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, failed_sinks, reports_of, restarts
+from connector.spool.summaries import EpochSummary, held_bytes
+from connector.telemetry.retrying import retries_of_others
+
+Report = dict[str, object]
+_SHOWN_ERRORS = 20
+
+
+def spool_of(target: str) -> tuple[Spool, int]:
+    """The spool of a configuration file, or at a path, and its most bytes; 0 where only the path is given.
+
+    Raises:
+        ConfigurationError: the configuration is invalid.
+        SpoolError: there is no such spool.
+    """
+    if Path(target).is_file():
+        config = load(target, sections_of("audit"))
+        spool, most = Spool.at(config.spool.path), config.spool.max_bytes
+    else:
+        spool, most = Spool.at(target), 0
+    if not spool.storage.exists("spool.json") and not spool.storage.exists("state.json"):
+        raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.")
+    return spool, most
+
+
+def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
+    """How a stream is. What is unknown is absent.
+
+    Args:
+        spool: its spool.
+        max_bytes: of the spool; 0 if it is not known.
+        now: nanoseconds since 1970; None for the clock's.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
+    facts = facts_of(spool, max_bytes, time.time_ns() if now is None else now)
+    raised = alarms(facts)
+    is_well = facts.state.is_well and not any(alarm.severity == "ERROR" for alarm in raised)
+    report: Report = {
+        "spool": {"path": spool.path, "bytes": facts.spool_bytes},
+        "state": _state(facts.state),
+        "health": {
+            "healthy": is_well,
+            "summary": summary(facts, raised),
+            "alarms": [asdict(alarm) for alarm in raised],
+        },
+        "consumers": [
+            {
+                "name": one.name,
+                "epochs_behind": one.epochs_behind,
+                "lag_seconds": round(max(facts.now - one.watermark, 0) / SECOND, 1),
+            }
+            for one in facts.consumers
+        ],
+        "errors": [event.model_dump(mode="json") for event in errors_of(spool)],
+    }
+    if facts.watermark:
+        report["watermark"] = {
+            "sealed": format_rfc3339(facts.spooled),
+            "sealed_lag_seconds": round(facts.lag / SECOND, 1),
+        }
+    used = retention_used(facts)
+    if used is not None:
+        left = facts.watermark + facts.state.retention.period - facts.now
+        report["retention"] = {
+            "seconds": facts.state.retention.period // SECOND,
+            "is_default": facts.state.retention.is_default,
+            "runway_seconds": max(left // SECOND, 0),
+            "used": round(used, 4),
+        }
+    return report
+
+
+def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
+    """What the alarms of a spool are made of."""
+    state = state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
+    latest, floor = spool.latest(), spool.floor()
+    epochs = list(spool.summaries(floor, latest)) if latest else []
+    watermark = epochs[-1].watermark_high if epochs else _start(spool)
+    complete = state.complete_at(now)
+    spooled = max(watermark, complete)
+    known = consumers(spool)
+    by_name = reports_of(spool)
+    reports = [by_name.get(consumer.consumer, NOTHING) for consumer in known]
+    return Facts(
+        now,
+        state,
+        watermark,
+        [
+            ConsumerProgress(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0))
+            for one in known
+        ],
+        held_bytes(epochs),
+        max_bytes,
+        [table for report in reports for table in report.stopped],
+        sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool)),
+        retries=merged([*state.retries, *retries_of_others(spool, now)]),
+        sink_restarts=restarts(by_name),
+        failed_sinks=failed_sinks(by_name),
+        complete=complete,
+    )
+
+
+def _delivered(epochs: Sequence[EpochSummary], epoch: int, spooled: int) -> int:
+    """The timestamp up to which all that was committed is delivered to a consumer that has passed an epoch."""
+    later = (one.first_commit_timestamp for one in epochs if one.epoch > epoch)
+    return min((first - 1 for first in later if first is not None), default=spooled)
+
+
+def _start(spool: Spool) -> int:
+    """The timestamp after which reading begins; 0 before that is decided."""
+    try:
+        return spool.header().start
+    except FileNotFoundError:
+        return 0
+
+
+def _state(record: StateRecord) -> Report:
+    found: Report = {"name": str(record.state)}
+    if record.since:
+        found["since"] = format_rfc3339(record.since)
+    return found | {name: text for name, text in (("reason", record.reason), ("hint", record.hint)) if text}
+
+
+def status_text(report: Report, *, with_errors: bool) -> str:
+    """The report for people; with the newest errors, or with how many there are."""
+    state, health = _part(report, "state"), _part(report, "health")
+    since = f" since {state['since']}" if "since" in state else ""
+    lines = [f"{state['name']}{since}: {health['summary']}"]
+    if state.get("reason") and state["reason"] != health["summary"]:
+        lines.append(f"  why: {state['reason']}")
+    if state.get("hint"):
+        lines.append(f"  what to do: {state['hint']}")
+    watermark, retention = _part(report, "watermark"), _part(report, "retention")
+    if watermark:
+        lines.append(f"  sealed up to {watermark['sealed']}, {watermark['sealed_lag_seconds']} s behind")
+    if retention:
+        used = float(str(retention["used"]))
+        whose = RetentionPeriod(is_default=retention["is_default"] is True)
+        lines.append(f"  {used:.1%} of {whose} is used; data is lost in {retention['runway_seconds']} s")
+    lines += [
+        f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
+        f" {consumer['lag_seconds']} s behind now"
+        for consumer in _parts(report, "consumers")
+    ]
+    lines += [
+        f"  {alarm['severity']} {alarm['name']}: {alarm['message']}. {alarm['hint']}"
+        for alarm in _parts(health, "alarms")
+    ]
+    errors = [ErrorEvent.model_validate(one) for one in _parts(report, "errors")]
+    if with_errors:
+        lines += [_line(event) for event in errors[-_SHOWN_ERRORS:]] or ["  no errors are recorded"]
+    elif errors:
+        newest = format_rfc3339(errors[-1].time)
+        lines.append(f"  {len(errors)} errors are recorded, the newest at {newest}: --errors lists them")
+    return "\n".join(lines)
+
+
+def _line(event: ErrorEvent) -> str:
+    table = f" {event.table}" if event.table else ""
+    return (
+        f"  {format_rfc3339(event.time)} {event.severity} {event.code}{table}: {event.message}. {event.hint}".rstrip()
+    )
+
+
+def _part(report: Report, name: str) -> Report:
+    found = report.get(name, {})
+    assert isinstance(found, dict)
+    return found
+
+
+def _parts(report: Report, name: str) -> list[Report]:
+    found = report.get(name, [])
+    assert isinstance(found, list)
+    return found

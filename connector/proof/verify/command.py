@@ -1,0 +1,121 @@
+"""``spanner-cdc verify``: compares what a sink has delivered, or another database, with Spanner at a timestamp.
+
+Where the destination can count and add up its rows by bucket (:class:`connector.config.replicas.Digest`), only the rows
+of buckets that differ are compared. Both sides are divided into buckets on disk, by a hash of the rows' keys, and
+compared a bucket at a time.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connector.config import SourceConfig, resolve_timestamp
+from connector.config.destination import check_kept
+from connector.config.loading import Config
+from connector.config.replicas import Replica
+from connector.config.sinks import sink_type
+from connector.config.values import parse_timestamp
+from connector.core.dialects import Dialect
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
+from connector.log import Log
+from connector.proof.verify.comparison import Comparison
+from connector.proof.verify.database import DatabaseReplica, database_at
+from connector.proof.verify.report import VerifyReport
+from connector.reader.change_stream import opened
+from connector.spanner.snapshot.database import DatabaseNow
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStream:
+    """What is known of the change stream before rows are read; ``now`` is Spanner's clock."""
+
+    dialect: Dialect
+    tables: tuple[TableSchema, ...]
+    now: int
+
+
+async def verified_stream(config: Config, *, emulator_host: str | None) -> VerifiedStream:
+    """The change stream's tables, those that the configuration keeps.
+
+    Raises:
+        ConfigurationError: there is no such stream.
+        SpannerCdcError: Spanner cannot be reached.
+    """
+    async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
+        tables = tuple(table for table in stream.stream.tables if stream.filter.keeps(table.table))
+        return VerifiedStream(stream.dialect, tables, stream.now)
+
+
+def verify(
+    config: Config, stream: VerifiedStream, *, at: str | None, against: str | None, emulator_host: str | None
+) -> VerifyReport:
+    """Compares the configuration's destination, or another database, with Spanner.
+
+    Args:
+        config: the configuration.
+        stream: its change stream.
+        at: the timestamp as it was given; None for the last one that is delivered, or now with another database.
+        against: the resource name of another database, instead of the destination.
+        emulator_host: an emulator's address.
+
+    Raises:
+        ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
+        VersionRetentionError: the database no longer keeps the versions of that timestamp.
+        SpannerCdcError: one clear line.
+    """
+    host = config.source.emulator_host or emulator_host
+    located = config.source.model_copy(update={"emulator_host": host})
+    keyless = tuple(table.table for table in stream.tables if not table.primary_keys)
+    for table in keyless:
+        _log.warning("a table without a key cannot be verified", table=table)
+    tables = [table for table in stream.tables if table.primary_keys]
+    if not tables:
+        raise ConfigurationError(
+            ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
+        )
+    if against is None:
+        check_kept(config)
+        replica = sink_type(config.sink.type).replica(config.sink, config.source, config.spool.path, config.envelope)
+        timestamp = _timestamp(at, stream, replica)
+    else:
+        replica = _database(against, located, at, tables)
+        timestamp = replica.delivered
+    _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
+    with Comparison(replica, tables, timestamp) as comparison:
+        comparison.report.keyless = keyless
+        comparison.read_source(located, stream.dialect)
+        comparison.read_destination()
+        now = stream.now
+        if not replica.keeps_history:  # of rows that were deleted meanwhile
+            now = asyncio.run(DatabaseNow.of(located)).timestamp
+        return comparison.compare(located, now)
+
+
+def _database(against: str, source: SourceConfig, at: str | None, tables: Sequence[TableSchema]) -> DatabaseReplica:
+    try:
+        wanted = "now" if at is None else parse_timestamp(at)
+    except ValueError as error:
+        raise ConfigurationError([f"--at: {error}"]) from None
+    replica = asyncio.run(DatabaseReplica.of(database_at(against, source), at=wanted))
+    replica.check(tables)
+    return replica
+
+
+def _timestamp(at: str | None, stream: VerifiedStream, replica: Replica) -> int:
+    """The timestamp to compare at, in whole microseconds, as Spanner's tables have them."""
+    if at is None:
+        return replica.latest(replica.delivered)
+    try:
+        timestamp = resolve_timestamp(parse_timestamp(at), stream.now)
+    except ValueError as error:
+        raise ConfigurationError([f"--at: {error}"]) from None
+    if timestamp > replica.delivered:
+        reached = format_rfc3339(replica.delivered)
+        raise ConfigurationError(
+            [f"--at: the sink has delivered what was committed up to {reached}: give that, or wait"]
+        )
+    return replica.latest(timestamp)

@@ -1,0 +1,247 @@
+"""Compares a destination with Spanner's rows: counts and checksums by bucket first, then the rows that may differ."""
+
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from operator import attrgetter
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.config import SourceConfig
+from connector.config.replicas import Digest, Replica, Selection
+from connector.core.changes import integers, sequence_numbers
+from connector.core.dialects import Dialect
+from connector.core.schemas import TableSchema
+from connector.errors import NoSuchTableError, SpannerCdcError
+from connector.log import Log, terminal
+from connector.progress import Progress
+from connector.proof.verify.buckets import Buckets, buckets_for, parts_of
+from connector.proof.verify.digests import RowDigester, is_digested
+from connector.proof.verify.report import VerifyReport
+from connector.proof.verify.rows import (
+    INSERT,
+    LATER,
+    Columns,
+    Key,
+    MergedRows,
+    RowChange,
+    RowDifference,
+    RowKind,
+    Unsure,
+    differences,
+    parsed,
+    rows_after,
+)
+from connector.proof.verify.source_rows import SourceRows, existing_keys
+from connector.proof.verify.values import TableValues
+
+_SHOWN_ROWS = 1000
+"""Rows after which progress may be shown."""
+
+MOST_LOOKED_UP = 200_000
+"""Missing rows that are looked up in Spanner again, because they may have been deleted meanwhile."""
+
+_log = Log(__name__)
+
+
+class Comparison:
+    """One comparison; its methods are called in their order. It has files on disk until it is left.
+
+    Args:
+        replica: the destination.
+        tables: the tables to compare, each with a key.
+        timestamp: of Spanner's rows, nanoseconds since 1970.
+    """
+
+    def __init__(self, replica: Replica, tables: Sequence[TableSchema], timestamp: int) -> None:
+        self._replica = replica
+        self._tables = {table.table: table for table in sorted(tables, key=attrgetter("table"))}
+        self._timestamp = timestamp
+        self._values = {table.table: TableValues(table, replica.precision) for table in tables}
+        self._count = buckets_for(replica.size(self._tables))
+        self._folder = tempfile.TemporaryDirectory(prefix="spanner-cdc-verify-")
+        self._held = Buckets(Path(self._folder.name, "destination"), self._count)
+        self._wanted = Buckets(Path(self._folder.name, "spanner"), self._count)
+        self._digesters: dict[str, RowDigester] = {}
+        self._differing: dict[str, frozenset[int]] = {}
+        self._looked_up = 0
+        self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def read_source(self, source: SourceConfig, dialect: Dialect) -> None:
+        """Reads Spanner's rows, and compares counts and checksums with those of the destination.
+
+        Raises:
+            SpannerCdcError: one side cannot be read.
+        """
+        with closing(SourceRows(source, None, dialect, self._timestamp)) as rows:
+            for table in [*self._tables.values()]:
+                try:
+                    rows.columns(table.table)
+                except NoSuchTableError:
+                    self._leave_out(table.table)
+                    continue
+                digests = self._digests_of(table)
+                self._read_table(rows, table)
+                if digests is not None:
+                    self._compare_digests(table.table, digests)
+        self._wanted.flush()
+
+    def read_destination(self) -> None:
+        """Reads the destination's rows that may differ.
+
+        Raises:
+            SpannerCdcError: it cannot be read, or holds what is not valid.
+        """
+        tables = {name: table for name, table in self._tables.items() if self._differing.get(name) != frozenset()}
+        wanted = Selection(self._count, self._differing)
+        with Progress(_log, "reading the destination", terminal()) as progress:
+            for number, (change, bucket) in enumerate(self._changes(tables, wanted), 1):
+                if self._is_wanted(change.table, bucket):
+                    self._held.add(change, bucket)
+                if number % _SHOWN_ROWS == 0:
+                    progress.show(number, changes=number)
+        self._held.flush()
+
+    def compare(self, source: SourceConfig, now: int) -> VerifyReport:
+        """Compares row by row.
+
+        Args:
+            source: the database, to look up rows that may have been deleted meanwhile.
+            now: a timestamp after the destination was read, nanoseconds since 1970.
+
+        Raises:
+            SpannerCdcError: Spanner cannot be read.
+        """
+        for number in range(self._count):
+            for held, wanted in parts_of(self._held, self._wanted, number, Path(self._folder.name)):
+                rows = rows_after(row for row in wanted() if self._is_wanted(row.table, number))
+                self._compare_part(held(), rows, source, now)
+        self.report.note = self._replica.note()
+        return self.report
+
+    def _compare_part(
+        self, changes: Iterator[RowChange], wanted: Mapping[Key, Columns], source: SourceConfig, now: int
+    ) -> None:
+        merged, later, counts = MergedRows(), set[Key](), Counter[Key]()
+        for change in changes:
+            row = change.table, change.key
+            merged.add(change)
+            if change.change == LATER:
+                later.add(row)
+            if not self._replica.keeps_history:
+                counts[row] += 1
+        for (table, key), count in counts.items():
+            if count > 1:
+                self.report.add(RowDifference(RowKind.REPEATED, table, (), key))
+        held = merged.rows()
+        self.report.later.update(table for table, _ in later)
+        self.report.replica_rows.update(table for table, _ in held)
+        found = [one for one in differences(wanted, held, self._equal) if (one.table, one.key) not in later]
+        missing = [(one.table, one.key) for one in found if one.kind is RowKind.MISSING]
+        deleted = self._deleted_since(source, {row: wanted[row] for row in missing}, now)
+        self.report.later.update(table for table, _ in deleted)
+        for one in found:
+            if (one.table, one.key) not in deleted:
+                self.report.add(one)
+
+    def _leave_out(self, table: str) -> None:
+        """Leaves out a table that was created after the timestamp."""
+        del self._tables[table]
+        self.report.tables = tuple(self._tables)
+        self.report.created_since = (*self.report.created_since, table)
+        _log.warning("a table that was created after the timestamp is not compared", table=table)
+
+    def _digests_of(self, table: TableSchema) -> Mapping[int, Digest] | None:
+        if not is_digested(table):
+            return None
+        digests = self._replica.digests(table, self._timestamp, self._count)
+        if digests is not None:
+            self._digesters[table.table] = RowDigester(table, self._count)
+        return digests
+
+    def _read_table(self, rows: SourceRows, table: TableSchema) -> None:
+        order, name = (self._timestamp, 0, 0), table.table
+        digester, values = self._digesters.get(name), self._values[name]
+        with Progress(_log, "reading Spanner", terminal()) as progress:
+            for payload, columns in rows.rows(table):
+                number = None if digester is None else digester.add(columns)
+                self._wanted.add(RowChange(name, values.key(columns), order, INSERT, payload), number)
+                self.report.source_rows[name] += 1
+                if self.report.source_rows[name] % _SHOWN_ROWS == 0:
+                    progress.show(self.report.source_rows[name], table=name, rows=self.report.source_rows[name])
+        _log.info("table read", table=name, rows=self.report.source_rows[name])
+
+    def _compare_digests(self, table: str, digests: Mapping[int, Digest]) -> None:
+        differing = self._differing[table] = self._digesters[table].differing(digests)
+        self.report.replica_rows[table] += sum(
+            digest.rows for number, digest in digests.items() if number not in differing
+        )
+        _log.info("counts and checksums compared", table=table, buckets=self._count, differing=len(differing))
+
+    def _is_wanted(self, table: str, number: int | None) -> bool:
+        differing = self._differing.get(table)
+        return differing is None or number in differing
+
+    def _equal(self, table: str, column: str, one: object, other: object) -> bool:
+        if isinstance(other, Unsure):
+            if one is None:
+                self.report.unsure_values += 1
+                return True
+            other = other.value
+        return self._values[table].equal(column, one, other)
+
+    def _deleted_since(self, source: SourceConfig, rows: Mapping[Key, Columns], now: int) -> set[Key]:
+        """Those of some missing rows that Spanner no longer has."""
+        if self._replica.keeps_history or not rows:
+            return set()
+        if self._looked_up + len(rows) > MOST_LOOKED_UP:
+            self.report.unsure += len(rows)
+            return set()
+        self._looked_up += len(rows)
+        by_table: defaultdict[str, list[Columns]] = defaultdict(list)
+        for (table, _), columns in rows.items():
+            by_table[table].append(columns)
+        existing: set[Key] = set()
+        for table, missing in by_table.items():
+            found = existing_keys(source, None, self._tables[table], missing, now)
+            existing |= {(table, self._values[table].key(columns)) for columns in found}
+        return set(rows) - existing
+
+    def _changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[tuple[RowChange, int | None]]:
+        """The changes of the rows up to the timestamp, with the bucket of those that have digests.
+
+        Raises:
+            SpannerCdcError: a payload is not valid.
+        """
+        replica = self._replica
+        for batch in replica.changes(tables, wanted) if tables else ():
+            times = integers(pc.list_element(batch.column("sort_keys"), 1).cast(pa.int64())).tolist()
+            sequences = sequence_numbers(pc.list_element(batch.column("sort_keys"), 2)).tolist()
+            indexes = pc.list_element(batch.column("sort_keys"), 3).cast(pa.int64()).to_pylist()
+            kinds = pc.struct_field(batch.column("source_metadata"), "mod_type").to_pylist()
+            texts = batch.column("payload").cast(pa.binary()).to_pylist()
+            names = batch.column("object").to_pylist()
+            for time, sequence, index, kind, text, name in zip(
+                times, sequences, indexes, kinds, texts, names, strict=True
+            ):
+                is_later = time > self._timestamp
+                if is_later and replica.keeps_history:
+                    continue
+                digester = self._digesters.get(name)
+                try:
+                    columns = parsed(text)
+                    key = self._values[name].key(columns)
+                    number = None if digester is None else digester.number(columns)
+                except (ValueError, TypeError, KeyError):  # the message may contain a value
+                    raise SpannerCdcError(f"{replica.name}: table {name}: a row is not valid") from None
+                yield RowChange(name, key, (time, sequence, index), LATER if is_later else kind, text), number

@@ -1,0 +1,136 @@
+"""What a comparison of a destination with Spanner has found."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from connector.core.timestamps import format_rfc3339
+from connector.proof.verify.rows import RowDifference, RowKind
+
+MOST_SHOWN = 1000
+"""Rows that differ whose keys are kept; those beyond are counted."""
+
+MOST_COUNTS = 10_000
+"""Combinations of columns that are counted apart; those beyond are counted by table."""
+
+OTHER_COLUMNS = ("other combinations of columns",)
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """The result.
+
+    Attributes:
+        destination: for people.
+        timestamp: of the rows, nanoseconds since 1970.
+        source_rows: rows in Spanner, by table.
+        replica_rows: rows in the destination, by table.
+        counts: rows that differ, by table, kind and columns.
+        first: the first of them, with their keys.
+        later: rows that have changed since the timestamp, by table; they are not compared.
+        unsure: rows that are missing, and were not looked up again.
+        unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
+        keyless: tables without a key, which are not compared.
+        created_since: tables that the database did not have at the timestamp, which are not compared.
+        note: what may explain differences.
+        missing_note: what may explain rows that are missing.
+    """
+
+    destination: str
+    timestamp: int
+    tables: tuple[str, ...]
+    source_rows: Counter[str] = field(default_factory=Counter)
+    replica_rows: Counter[str] = field(default_factory=Counter)
+    counts: Counter[tuple[str, RowKind, tuple[str, ...]]] = field(default_factory=Counter)
+    first: list[RowDifference] = field(default_factory=list)
+    later: Counter[str] = field(default_factory=Counter)
+    unsure: int = 0
+    unsure_values: int = 0
+    keyless: tuple[str, ...] = ()
+    created_since: tuple[str, ...] = ()
+    note: str = ""
+    missing_note: str = ""
+
+    @property
+    def total(self) -> int:
+        """How many rows differ."""
+        return self.counts.total()
+
+    def add(self, one: RowDifference) -> None:
+        """Counts a row that differs."""
+        known = len(self.counts) < MOST_COUNTS or (one.table, one.kind, one.columns) in self.counts
+        self.counts[one.table, one.kind, one.columns if known or not one.columns else OTHER_COLUMNS] += 1
+        if len(self.first) < MOST_SHOWN:
+            self.first.append(one)
+
+    def to_json(self, *, show_keys: bool) -> dict[str, object]:
+        """For ``--json``; keys are values of rows."""
+        node: dict[str, object] = {
+            "destination": self.destination,
+            "at": format_rfc3339(self.timestamp),
+            "tables": [
+                {
+                    "table": table,
+                    "rows": self.source_rows[table],
+                    "destination_rows": self.replica_rows[table],
+                    "changed_since": self.later[table],
+                }
+                for table in self.tables
+            ],
+            "differing_rows": self.total,
+            "differences": [
+                {"table": table, "kind": kind.value, "columns": list(columns), "rows": count}
+                for (table, kind, columns), count in sorted(self.counts.items())
+            ],
+            "created_since": list(self.created_since),
+            "notes": self.notes(),
+        }
+        if show_keys:
+            node["first_rows"] = [
+                {"table": one.table, "kind": one.kind.value, "columns": list(one.columns), "key": one.key}
+                for one in self.first
+            ]
+        return node
+
+    def notes(self) -> list[str]:
+        """What explains the result, in sentences."""
+        notes = []
+        if self.missing_note and any(kind is RowKind.MISSING for _, kind, _ in self.counts):
+            notes.append(self.missing_note)
+        if self.later.total():
+            at = format_rfc3339(self.timestamp)
+            notes.append(f"{self.later.total()} rows have changed since {at}: they were not compared")
+        if self.unsure:
+            notes.append(
+                f"{self.unsure} of the missing rows may have been deleted since: too many to look them up again"
+            )
+        if self.unsure_values:
+            notes.append(
+                f"{self.unsure_values} values are NULL in Spanner, and null in the files, where a change may have set"
+                " or omitted them: they count as equal. JSON lines and source.complete_rows distinguish both"
+            )
+        if self.keyless:
+            notes.append(f"not compared, for they have no key: {', '.join(self.keyless)}")
+        if self.created_since:
+            at = format_rfc3339(self.timestamp)
+            notes.append(f"not compared, for they were created after {at}: {', '.join(self.created_since)}")
+        if self.total and self.note:
+            notes.append(self.note)
+        return notes
+
+    def to_text(self, *, show_keys: bool) -> str:
+        """What differs, and a summary as the last line."""
+        lines = [
+            f"{kind.value}: {table}: {count} rows{' in ' + ', '.join(columns) if columns else ''}"
+            for (table, kind, columns), count in sorted(self.counts.items())
+        ]
+        if show_keys:
+            lines += [
+                f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first
+            ]
+        lines += [f"note: {note}" for note in self.notes()]
+        rows = f"{self.source_rows.total()} rows in Spanner, {self.replica_rows.total()} in the destination"
+        lines.append(
+            f"verified {self.destination} as of {format_rfc3339(self.timestamp)}: {len(self.tables)} tables, {rows};"
+            f" {f'{self.total} rows differ' if self.total else 'no differences'}"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,128 @@
+"""Spanner's rows as of one timestamp, as a destination has to hold them."""
+
+from collections.abc import Collection, Iterator
+
+import orjson
+import pyarrow as pa
+
+from connector.config import SourceConfig
+from connector.core.column_kinds import ColumnKind, SpannerType
+from connector.core.dialects import Dialect
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.envelope.events import EventWriter
+from connector.errors import ConfigurationError, EventError
+from connector.proof.verify.rows import Columns, parsed
+from connector.spanner.snapshot.partitions import Snapshot
+from connector.spanner.snapshot.queries import TableQuery
+from connector.spanner.snapshot.reading import read_keys, read_partition
+
+_NEXT = (
+    "To compare the others, leave this table out with source.tables.exclude. Please report it with the column's type."
+)
+
+
+class SourceRows:
+    """The rows of some tables.
+
+    Args:
+        source: the database.
+        emulator_host: an emulator's address, or None.
+        dialect: the database's.
+        timestamp: nanoseconds since 1970, of whole microseconds.
+
+    Raises:
+        VersionRetentionError: the database no longer keeps the versions of that timestamp.
+        SpannerCdcError: it cannot be reached.
+    """
+
+    def __init__(self, source: SourceConfig, emulator_host: str | None, dialect: Dialect, timestamp: int) -> None:
+        self._source = source
+        self._emulator_host = emulator_host
+        self._dialect = dialect
+        self._snapshot = Snapshot.open(source, emulator_host, timestamp)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._snapshot.close()
+
+    def columns(self, table: str) -> tuple[ColumnType, ...]:
+        """The columns that a table had then; see :meth:`payloads` for errors."""
+        return self._snapshot.columns(TableQuery(table), self._dialect)
+
+    def rows(self, watched: TableSchema) -> Iterator[tuple[bytes, Columns]]:
+        """The rows of a table as JSON objects; see :meth:`payloads`."""
+        for payload in self.payloads(watched):
+            yield payload, parsed(payload)
+
+    def payloads(self, watched: TableSchema) -> Iterator[bytes]:
+        """The rows of a table as the texts of JSON objects, with the watched columns that existed then.
+
+        Raises:
+            SpannerCdcError: the table cannot be read, for instance because it did not exist then.
+        """
+        names = {column.name for column in watched.columns}
+        columns = [column for column in self.columns(watched.table) if column.name in names]
+        if not columns:
+            raise ConfigurationError([f"table {watched.table}: the change stream watches none of its columns"])
+        schema = TableSchema.of(watched.table, columns, watched.primary_keys)
+        query = TableQuery(watched.table, tuple(column.name for column in columns))
+        writer = EventWriter(lambda _: schema)
+        for partition in self._snapshot.partitions(query, self._dialect):
+            for block in read_partition(
+                self._source,
+                self._emulator_host,
+                partition,
+                table=watched.table,
+                rpc_priority=self._source.rpc_priority,
+            ):
+                for text in block.payloads(query.columns).to_pylist():
+                    yield _written(writer, watched, text)
+
+
+def _written(writer: EventWriter, watched: TableSchema, text: str) -> bytes:
+    """A row as its event has it.
+
+    Raises:
+        EventError: a value does not match its type; with its table and column.
+    """
+    try:
+        return writer.payload(text, "")
+    except EventError as error:
+        raise EventError(f"table {watched.table}: {error.message}", hint=_NEXT) from None
+
+
+def existing_keys(
+    source: SourceConfig,
+    emulator_host: str | None,
+    watched: TableSchema,
+    rows: Collection[Columns],
+    timestamp: int,
+) -> list[Columns]:
+    """The keys of those of some rows that Spanner has as of a timestamp, in nanoseconds since 1970.
+
+    Raises:
+        SpannerCdcError: they cannot be read.
+    """
+    names = watched.primary_keys
+    kinds = {column.name: SpannerType.parse(column.type).kind.encoded_like for column in watched.columns}
+    are_whole = {name for name in names if kinds.get(name) is ColumnKind.INT64}
+    keys = [
+        orjson.dumps(
+            {name: str(row[name]) if name in are_whole and row[name] is not None else row[name] for name in names},
+            default=float,  # the number of a FLOAT64 is parsed as a Decimal
+        )
+        for row in rows
+    ]
+    schema = TableSchema.of(watched.table, [one for one in watched.columns if one.name in names], names)
+    writer = EventWriter(lambda _: schema)
+    found = read_keys(
+        source,
+        emulator_host,
+        TableQuery(watched.table, names),
+        pa.array([key.decode() for key in keys], pa.string()),
+        names,
+        timestamp,
+        rpc_priority=source.rpc_priority,
+    )
+    return [parsed(_written(writer, watched, text)) for block in found for text in block.payloads(names).to_pylist()]

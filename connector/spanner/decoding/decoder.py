@@ -1,0 +1,120 @@
+"""Decodes the messages of a query into records: the one entry point of this package.
+
+A query's messages are the bytes of google.spanner.v1.PartialResultSet, as many at once as have arrived. There are two
+decoders for each dialect and partition mode. The column decoder turns many rows at once into Arrow columns. It declines
+a block that holds anything but ordinary data change records. Such a block is halved until the rows that it declines are
+alone, and these go to the row decoder, which accepts every valid row. Both give the same records, one as columns, the
+other as objects.
+"""
+
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Value
+
+from connector.core.changes import Changes
+from connector.core.dialects import MUTABLE, POSTGRESQL, Dialect
+from connector.core.records import Record
+from connector.spanner.decoding.chunks import ValueAssembler, as_message
+from connector.spanner.decoding.googlesql import GooglesqlColumns, is_known
+from connector.spanner.decoding.mutable import MutableColumns
+from connector.spanner.decoding.postgresql import PostgresqlColumns
+from connector.spanner.decoding.row_fields import UnknownRecordError, named
+from connector.spanner.decoding.walk import Walk, walk
+
+FEW = 16 * 1024
+"""Blocks of at most so many bytes go to the row decoder: columns have a fixed cost, however few rows they hold."""
+
+Item = Record | Changes
+Columns = Callable[[bytes, int], Changes | None]
+"""Decodes many rows at once.
+
+Takes the joined bytes of google.spanner.v1.PartialResultSets, and the time at which they were received, in Unix
+nanoseconds. Returns their rows, or None where it declines them, for instance because of a chunked value.
+"""
+
+
+class Decoder:
+    """Decodes the messages of one query, in order; :func:`decoder` makes one for each query.
+
+    Args:
+        walk: decodes any single row.
+        columns: decodes many rows at once; None if only ``walk`` is used.
+        knows: whether ``columns`` can decode the rows of a query with this google.spanner.v1.ResultSetMetadata.
+    """
+
+    def __init__(self, walk: Walk, columns: Columns | None, knows: Callable[[bytes | None], bool]) -> None:
+        self._walk = walk
+        self._columns = columns
+        self._knows = knows
+        self._known = False
+        self._values = ValueAssembler()
+
+    def __call__(self, messages: Sequence[bytes], read_timestamp: int) -> list[Item]:
+        """Decodes the query's next messages.
+
+        Args:
+            messages: the bytes of a google.spanner.v1.PartialResultSet each.
+            read_timestamp: when they were received, in Unix nanoseconds.
+
+        Returns:
+            The records that the messages complete, in order.
+
+        Raises:
+            UnknownRecordError: a row is not of the documented format; with its table, commit and transaction, as far
+                as the row has them.
+        """
+        try:
+            if self._known and not self._values.pending:
+                joined = b"".join(messages)
+                changes = self._columns_of(joined, read_timestamp)
+                if changes is not None:
+                    return [changes]
+            is_first = self._values.metadata is None
+            values = self._values.values(messages)
+            if is_first and self._columns is not None:
+                self._known = self._knows(self._values.metadata)
+            return self._decoded(values, read_timestamp)
+        except UnknownRecordError:
+            raise
+        except (DecodeError, RecursionError, TypeError, ValueError) as error:
+            raise UnknownRecordError(f"a message cannot be read: {type(error).__name__}") from None
+
+    def _decoded(self, values: list[bytes], read_timestamp: int) -> list[Item]:
+        if not self._known or sum(map(len, values)) <= FEW:
+            return self._walked(values, read_timestamp)
+        changes = self._columns_of(as_message(values), read_timestamp)
+        if changes is not None:
+            return [changes]
+        if len(values) == 1:
+            return self._walked(values, read_timestamp)
+        half = len(values) // 2
+        return self._decoded(values[:half], read_timestamp) + self._decoded(values[half:], read_timestamp)
+
+    def _columns_of(self, messages: bytes, read_timestamp: int) -> Changes | None:
+        if self._columns is None or len(messages) <= FEW:
+            return None
+        return self._columns(messages, read_timestamp)
+
+    def _walked(self, values: list[bytes], read_timestamp: int) -> list[Item]:
+        items: list[Item] = []
+        for value in values:
+            row = Value.FromString(value)
+            try:
+                items += self._walk(row, read_timestamp)
+            except UnknownRecordError as error:
+                raise named(error, row) from None
+        return items
+
+
+def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:
+    """Returns a factory of decoders, one for each query of a change stream; they share a cache of its column types."""
+    walker = walk(dialect, partition_mode)
+    if partition_mode == MUTABLE:
+        messages = MutableColumns()
+        return lambda: Decoder(walker, messages, lambda _: True)
+    if dialect is POSTGRESQL:
+        documents = PostgresqlColumns()
+        return lambda: Decoder(walker, documents, lambda _: True)
+    rows = GooglesqlColumns()
+    return lambda: Decoder(walker, rows, is_known)

@@ -1,0 +1,111 @@
+"""Some rows of a table, as they came from Spanner, and their columns as JSON or as Arrow types. Pure."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from connector.core.changes import Int64s
+from connector.core.column_kinds import SpannerType
+from connector.core.records import ColumnType
+from connector.core.value_texts import equal_object_texts, member_names
+from connector.errors import EventError
+from connector.spanner.snapshot.arrow_types import arrow_array, arrow_schema
+from connector.spanner.snapshot.values import Values
+
+# The texts of these hold values, so that errors have none of them as their cause.
+_NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
+_NEXT = (
+    "Nothing was skipped. To continue without this table or column, leave it out. Please report it with the column's"
+    " type."
+)
+
+
+class RowBlock:
+    """Some hundred kilobytes of rows.
+
+    Args:
+        columns: the columns of the rows, in order.
+        values: the bytes of a google.protobuf.Value for each column of each row, row after row.
+        what: what the rows are of, for errors.
+    """
+
+    def __init__(self, columns: Sequence[ColumnType], values: Sequence[bytes], what: str = "a table") -> None:
+        self.columns = tuple(columns)
+        self._what = what
+        self.rows = len(values) // len(self.columns)
+        self._raw = values
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the values as Spanner sent them."""
+        return int(self._values.end[-1]) if self.rows else 0
+
+    def payloads(self, names: Sequence[str]) -> pa.StringArray:
+        """The text of a JSON object a row, with these columns in this order, in the encoding of change records.
+
+        Raises:
+            KeyError: the rows have no such column.
+            EventError: a value is not of the documented format; with its column. The message contains no value.
+        """
+        at = {column.name: number for number, column in enumerate(self.columns)}
+        wanted = np.array([at[name] for name in names], np.int64)
+        if not names or not self.rows:
+            return pa.repeat(pa.scalar("{}", pa.string()), self.rows)
+        fragment, first_name, fragments = self._fragments
+        try:
+            return equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
+        except _NOT_VALID as error:
+            raise self._unreadable(error) from None
+
+    def typed(self) -> pa.RecordBatch:
+        """A column of an Arrow type for each column: see :mod:`connector.spanner.snapshot.arrow_types`.
+
+        Raises:
+            EventError: a value is not of its column's type. The message contains no value.
+        """
+        arrays = [self._typed(number, column) for number, column in enumerate(self.columns)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _typed(self, number: int, column: ColumnType) -> pa.Array:
+        try:
+            return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self.columns)))
+        except _NOT_VALID:
+            raise EventError(
+                f"{self._what}: a value of column {column.name} is not of its type {column.type}", hint=_NEXT
+            ) from None
+
+    def _unreadable(self, error: Exception) -> EventError:
+        """The error of rows that cannot be converted, with the first column whose values cannot be."""
+        column = next((f" of column {one.name}" for at, one in enumerate(self.columns) if self._is_broken(at)), "")
+        return EventError(
+            f"{self._what}: a value{column} cannot be converted to JSON: {type(error).__name__}", hint=_NEXT
+        )
+
+    def _is_broken(self, number: int) -> bool:
+        try:
+            Values.of(self._raw[number :: len(self.columns)]).fragments()
+        except _NOT_VALID:
+            return True
+        return False
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self.columns)
+
+    @cached_property
+    def _values(self) -> Values:
+        return Values.of(self._raw)
+
+    @cached_property
+    def _fragments(self) -> tuple[Int64s, int, pa.BinaryArray]:
+        """The fragment of each value, a row of them for each row; that of the first column's name; the fragments."""
+        try:
+            fragment, fragments = self._values.fragments()
+        except _NOT_VALID as error:
+            raise self._unreadable(error) from None
+        names = member_names([[column.name for column in self.columns]])
+        first_name = sum(map(len, fragments))
+        return fragment.reshape(self.rows, len(self.columns)), first_name, pa.concat_arrays([*fragments, names])

@@ -1,0 +1,130 @@
+"""The documents of a backfill, in its own spool below the change stream's.
+
+They are::
+
+    backfills/<n>/announced.json    the tables, before the timestamp is chosen; replaced by backfill.json
+    backfills/<n>/backfill.json     timestamp, tables, why; written once, before anything is read
+    backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
+    backfills/<n>/plans/<t>-<k>.json  plan k of table t: session, transaction and partition tokens; written once
+    backfills/<n>/progress.json     a report of each table's state; derived from the manifests
+    backfills/<n>/lost.json         why it cannot be finished at its timestamp; written once, by whoever finds out
+
+An epoch's manifest names the table, plan and partition that it holds. So what is left to read is known from the
+plans and the manifests, whatever was killed.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from connector.spool.manifest import VERSION, Timestamp
+
+Why = Literal["start", "command"]
+"""``start``: the spool was created with it; ``command``: it was made later."""
+
+State = Literal["planned", "reading", "read", "done", "failed"]
+"""``read``: all is in the spool; ``done``: the sink has delivered it; ``failed``: with the reason."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+
+
+class BackfillTable(BaseModel):
+    """A table of a backfill; its columns are those of the schema with that key."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    table: str
+    schema_key: str
+
+
+class Announcement(_Document):
+    """``announced.json``: the tables of a backfill that is being recorded."""
+
+    tables: tuple[str, ...]
+
+
+class Backfill(_Document):
+    """``backfill.json``.
+
+    Attributes:
+        number: of the backfill, from 1.
+        timestamp: the tables' rows as of it, Unix nanoseconds, whole microseconds.
+        why: what started it.
+        dialect: as INFORMATION_SCHEMA names it.
+        continues: the backfill whose unfinished tables it has, or 0.
+        version_retention_period: of the database when it was recorded: how long it may take from the timestamp on.
+    """
+
+    number: int = Field(ge=1)
+    timestamp: Timestamp
+    why: Why
+    dialect: str
+    tables: tuple[BackfillTable, ...]
+    continues: int = 0
+    version_retention_period: str = "1h"
+    recorded_at: Timestamp
+
+
+class TablePlan(_Document):
+    """The partitions of a table, as Spanner divided it in one read-only transaction.
+
+    Attributes:
+        table: its name in the source.
+        plan: from 1; a later plan replaces the earlier ones.
+        partitions: :meth:`connector.spanner.snapshot.partitions.SnapshotPartition.to_json` of each.
+    """
+
+    table: str
+    plan: int = Field(ge=1)
+    partitions: tuple[str, ...]
+
+
+class Lost(_Document):
+    """``lost.json``: why a backfill cannot be finished at its timestamp."""
+
+    why: str
+    recorded_at: Timestamp
+
+
+class TableProgress(BaseModel):
+    """How far a table is; ``partitions`` of its plan are in the spool, with so many rows and bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    table: str
+    state: State
+    partitions: int = 0
+    planned: int = 0
+    rows: int = 0
+    bytes: int = 0
+    why: str = ""
+
+
+class Progress(_Document):
+    """``progress.json``.
+
+    Attributes:
+        updated: when it was written.
+        tables: in the order in which they are read.
+        lost: whether it cannot be finished at its timestamp; what is left is read at another one.
+        why_lost: the reason; empty if Spanner no longer retains the rows' versions.
+    """
+
+    updated: Timestamp
+    tables: tuple[TableProgress, ...]
+    lost: bool = False
+    why_lost: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """True if every row is delivered."""
+        return all(table.state == "done" for table in self.tables)
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """The tables of which rows may still be delivered."""
+        return tuple(table.table for table in self.tables if table.state != "done")

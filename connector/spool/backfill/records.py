@@ -1,0 +1,326 @@
+"""Records backfills below a spool, and finds them: which there are, how far each is, which tables are not done."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
+from connector.spool.backfill.documents import (
+    Announcement,
+    Backfill,
+    BackfillTable,
+    Lost,
+    Progress,
+    TablePlan,
+    TableProgress,
+    Why,
+)
+from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
+from connector.spool.storage.store import contents
+from connector.spool.writing import initialize
+
+_ANNOUNCEMENT = "announced.json"
+_DOCUMENT = "backfill.json"
+_PROGRESS = "progress.json"
+_LOST = "lost.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBackfill:
+    """A backfill, its spool, and its state as it was last reported."""
+
+    document: Backfill
+    spool: Spool
+    progress: Progress
+
+    @property
+    def is_open(self) -> bool:
+        """True if it can be continued at its timestamp and has rows that are not delivered."""
+        return not self.progress.is_done and not self.progress.lost
+
+    @property
+    def is_read(self) -> bool:
+        """True if all rows are in its spool."""
+        return all(table.state in ("read", "done") for table in self.progress.tables)
+
+
+def spool_path(path: str, number: int) -> str:
+    """The path or URL of a backfill's spool."""
+    return f"{path}/backfills/{number}"
+
+
+def spool_of(spool: Spool, number: int) -> Spool:
+    """A backfill's own spool."""
+    return Spool.at(spool_path(spool.path, number))
+
+
+def backfills(spool: Spool) -> list[RecordedBackfill]:
+    """The recorded backfills of a spool, in order.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    found: list[RecordedBackfill] = []
+    while (one := find(spool, len(found) + 1)) is not None:
+        found.append(one)
+    return found
+
+
+def find(spool: Spool, number: int) -> RecordedBackfill | None:
+    """The backfill of that number, or None."""
+    own = spool_of(spool, number)
+    try:
+        document = own.document(_DOCUMENT, Backfill, "it is not a valid backfill")
+    except FileNotFoundError:
+        return None
+    return RecordedBackfill(document, own, progress_of(own, document))
+
+
+def progress_of(own: Spool, document: Backfill) -> Progress:
+    """The last report of a backfill's state, and whether it is lost."""
+    try:
+        found = own.document(_PROGRESS, Progress, "it is not a valid report")
+    except FileNotFoundError:
+        tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
+        found = Progress(updated=document.recorded_at, tables=tables)
+    if found.is_done:
+        return found
+    try:
+        lost = own.document(_LOST, Lost, "it is not a valid reason")
+    except FileNotFoundError:
+        return found
+    return found.model_copy(update={"lost": True, "why_lost": lost.why})
+
+
+def write_progress(own: Spool, progress: Progress) -> None:
+    """Replaces the report of a backfill's state."""
+    own.storage.replace(_PROGRESS, to_json(progress))
+
+
+def mark_lost(own: Spool, why: str, *, now: int) -> None:
+    """Records that a backfill cannot be finished at its timestamp: the next run reads what is left at another one.
+
+    The first reason stays. Any process may call it, beside the one that reads.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    with suppress(FileExistsError):
+        own.storage.create(_LOST, to_json(Lost(why=why, recorded_at=now)))
+
+
+def unfinished_tables(spool: Spool) -> frozenset[str]:
+    """The tables of which rows of a backfill may still be delivered: a DELETE of one must be remembered until then.
+
+    A table is omitted only after all its rows are delivered, and it counts before the backfill's timestamp is chosen. A
+    backfill whose timestamp is no longer retained counts until another one continues it.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    known = backfills(spool)
+    continued = {one.document.continues for one in known}
+    recorded = (table for one in known if one.document.number not in continued for table in one.progress.unfinished)
+    return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
+
+
+def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
+    """The timestamps of the backfills of which rows of a table may still be delivered.
+
+    Without that of a backfill whose timestamp is being chosen, and of those that another one continues.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    known = backfills(spool)
+    continued = {one.document.continues for one in known}
+    left = (one for one in known if table in one.progress.unfinished and one.document.number not in continued)
+    return frozenset(one.document.timestamp for one in left)
+
+
+def _announced(own: Spool) -> tuple[str, ...]:
+    """The tables of a backfill that is being recorded."""
+    try:
+        return own.document(_ANNOUNCEMENT, Announcement, "it is not a valid announcement").tables
+    except FileNotFoundError:
+        return ()
+
+
+def record(
+    spool: Spool,
+    header: SpoolHeader,
+    tables: Sequence[TableSchema],
+    *,
+    timestamp: Callable[[], int],
+    as_of: Callable[[int], Sequence[TableSchema]] | None = None,
+    after: int | None = None,
+    why: Why,
+    dialect: str,
+    now: int,
+    continues: int = 0,
+    version_retention_period: str = "1h",
+) -> Backfill:
+    """Records a new backfill, durably, before anything of it is read.
+
+    Args:
+        spool: the change stream's spool.
+        header: its header.
+        tables: the schemas of the tables, in the order in which they are to be read.
+        timestamp: chooses the timestamp by Spanner's clock, Unix nanoseconds, whole microseconds. It is
+            called once the tables count as unfinished, so that a sink notes each later change that it delivers.
+        as_of: returns the schemas as of the timestamp, by which the tables are read; those that are not among
+            ``tables`` are ignored. None if ``tables`` has them.
+        after: how many backfills the caller has found, if it has decided by them.
+        why: what started it.
+        dialect: as INFORMATION_SCHEMA names it.
+        now: Unix nanoseconds.
+        continues: the backfill whose unfinished tables these are, or 0.
+        version_retention_period: of the database.
+
+    Raises:
+        SpoolInUseError: another process records one at the same time, or has done so since.
+        SpoolError: the disk refuses.
+    """
+    taken = f"another process records a backfill in the spool at {spool.path}"
+    with spool.storage.locked("backfills/recording.lock", taken):
+        known = len(backfills(spool))
+        if after not in (None, known):
+            raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
+        number = known + 1
+        own = spool_of(spool, number)
+        own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
+        try:
+            at = timestamp()
+            if as_of is not None:
+                names = [schema.table for schema in tables]
+                of_name = {schema.table: schema for schema in as_of(at)}
+                tables = [of_name[name] for name in names if name in of_name]
+        except Exception:
+            own.storage.delete(_ANNOUNCEMENT)
+            raise
+        for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
+            spool.storage.put(schema_path(schema.key), schema.to_json())
+        initialize(
+            own,
+            header.source,
+            at,
+            f"backfill {number}",
+            tables,
+            default_schema=header.default_schema,
+            before=contents(own.storage, "spool.json"),  # of a process that was killed before the last write
+        )
+        document = Backfill(
+            number=number,
+            timestamp=at,
+            why=why,
+            dialect=dialect,
+            tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
+            continues=continues,
+            version_retention_period=version_retention_period,
+            recorded_at=now,
+        )
+        own.storage.replace(_DOCUMENT, to_json(document))
+    return document
+
+
+def check_movable(spool: Spool, header: SpoolHeader) -> None:
+    """Checks that a spool without epochs can get another start: a backfill of it has every row up to its start only.
+
+    Raises:
+        ConfigurationError: it has a backfill, after which changes would be missing.
+    """
+    if backfills(spool):
+        error = (
+            f"source.start: the spool at {spool.path} has a backfill, which the changes from"
+            f" {format_rfc3339(header.start)} on must follow: leave it at {header.requested_start}, or choose another"
+            " spool.path and another spark.checkpoint"
+        )
+        raise ConfigurationError([error])
+
+
+def check_not_continued(spool: Spool, number: int) -> None:
+    """Checks that no later backfill reads what is left of one; its lock is held, without which none can begin to.
+
+    Raises:
+        SpoolError: one does. Rows of the earlier timestamp, delivered beside or after it, could restore deleted ones.
+    """
+    for one in backfills(spool):
+        if one.document.continues == number:
+            raise SpoolError(
+                f"backfill {number} of the spool at {spool.path} is continued by backfill {one.document.number}",
+                hint="`spanner-cdc backfill CONFIG` finishes that one.",
+            )
+
+
+def withdraw(spool: Spool) -> None:
+    """Removes the announcement of a backfill whose recording was killed; nothing while a process records one.
+
+    Raises:
+        SpoolError: the disk refuses.
+    """
+    own = spool_of(spool, len(backfills(spool)) + 1)
+    if not own.storage.exists(_ANNOUNCEMENT):
+        return
+    with suppress(SpoolInUseError), spool.storage.locked("backfills/recording.lock", "a backfill is being recorded"):
+        if not own.storage.exists(_DOCUMENT):
+            own.storage.delete(_ANNOUNCEMENT)
+
+
+def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, TablePlan]:
+    """The newest plan of each table that has one.
+
+    Raises:
+        SpoolError: a plan is corrupt or cannot be read.
+    """
+    numbers = _plan_numbers(own)
+    found = {}
+    for index, table in enumerate(tables):
+        if index in numbers:
+            path = _plan_path(index, numbers[index])
+            found[table.table] = own.document(path, TablePlan, "it is not a valid plan")
+    return found
+
+
+def write_plan(own: Spool, index: int, plan: TablePlan) -> None:
+    """Writes the plan of a backfill's table, durably.
+
+    Raises:
+        SpoolError: the disk refuses, or there is one of that number.
+    """
+    path = _plan_path(index, plan.plan)
+    try:
+        own.storage.create(path, to_json(plan))
+    except FileExistsError:
+        if contents(own.storage, path) != to_json(plan):
+            raise SpoolError(f"another process has written {own.storage.full(path)}") from None
+
+
+def _plan_numbers(own: Spool) -> dict[int, int]:
+    """The number of the newest plan of each table, by the table's index."""
+    numbers: dict[int, int] = {}
+    for name in own.storage.list("plans"):
+        index, _, number = name.removesuffix(".json").partition("-")
+        if index.isdecimal() and number.isdecimal():
+            numbers[int(index)] = max(numbers.get(int(index), 0), int(number))
+    return numbers
+
+
+def _plan_path(index: int, number: int) -> str:
+    return f"plans/{index:05d}-{number}.json"
+
+
+def healing(known: Iterable[RecordedBackfill], watermark_high: int, tables: Collection[str]) -> tuple[str, ...]:
+    """The tables among ``tables`` whose rows a finished backfill has read after a gap that ends at ``watermark_high``.
+
+    Rows that were deleted within the gap are not found by it: they stay at the destination.
+    """
+    healed = {
+        table.table
+        for one in known
+        if one.document.timestamp > watermark_high
+        for table in one.progress.tables
+        if table.state == "done"
+    }
+    return tuple(sorted(healed.intersection(tables)))

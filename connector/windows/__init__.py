@@ -1,1 +1,0 @@
-"""Reads one share of a window, on an executor or anywhere else."""

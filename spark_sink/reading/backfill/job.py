@@ -1,0 +1,247 @@
+"""Reads a backfill: plans the tables, reads their partitions in waves of tasks, and seals what was read.
+
+A wave is a Spark job with a task for each of some partitions. Once it has ended, its partitions are sealed. So a
+driver that is killed has to read one wave again. The next wave waits while the spool is full. Between
+and during waves the segments that the sink has delivered are deleted, and the progress is reported.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.sql import Row, SparkSession
+
+from connector.config.sections import SourceConfig
+from connector.errors import VersionRetentionError
+from connector.spool import consumers
+from connector.spool.backfill.documents import Backfill, Progress
+from connector.spool.backfill.records import write_progress
+from connector.spool.backfill.sealing import BackfillWriter, Remaining, progress, remaining
+from connector.spool.manifest import BackfillPart
+from connector.spool.reading import Spool
+from spark_sink.errors import clear_line
+from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
+from spark_sink.reading.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
+from spark_sink.reading.backfill.planning import TablePlans
+from spark_sink.run import say
+from spark_sink.sources.changes.cores import cores_of
+
+_POLL = 0.25
+"""Seconds between two looks at what was delivered."""
+
+_REPORT_INTERVAL = 1.0
+"""Seconds between two reports of the progress."""
+
+_WAVES = 2
+"""Tasks of a wave for each core: more would be repeated by a restart, fewer leave cores idle at its end."""
+
+_ATTEMPTS = 3
+"""Times that a wave is tried before an error of Spark ends the process; a new one continues."""
+
+_POOL = "backfill"
+"""The scheduler's pool of the waves; the sink's jobs are in another, so that neither waits for the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How Spanner is read: ``rpc_priority`` is low, medium or high."""
+
+    emulator_host: str | None
+    rpc_priority: str
+    data_boost: bool
+
+
+class BackfillJob:
+    """Reads the partitions of a backfill into its spool.
+
+    Args:
+        spark: a session.
+        source: the change stream.
+        stream_name: the configured stream name, or None.
+        max_bytes: of undelivered segments, from which on no wave is started.
+        document: the backfill.
+        own: its spool, whose lock is held.
+        consumer: the sink's name in that spool: what it is done with is delivered, whoever else reads the spool.
+        options: how Spanner is read.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: SourceConfig,
+        stream_name: str | None,
+        max_bytes: int,
+        document: Backfill,
+        own: Spool,
+        consumer: str,
+        options: ReadOptions,
+    ) -> None:
+        self._spark = spark
+        self._max_bytes = max_bytes
+        self._document = document
+        self._own = own
+        self._consumer = consumer
+        header = own.header()
+        self._writer = BackfillWriter(own, header, document)
+        self._plans = TablePlans(own, document, source, options.emulator_host, data_boost=options.data_boost)
+        self._setup = Setup(
+            own.path,
+            source.model_dump_json(include=CONNECTION),
+            options.emulator_host,
+            header.default_schema or source.database,
+            stream_name,
+            document.timestamp,
+            options.rpc_priority,
+            options.data_boost,
+        )
+        self._cores = max(1, cores_of(spark))
+        self._parts: list[BackfillPart] = []
+        self._largest = max((one.bytes for one in self._writer.sealed), default=0)
+        self._written: Progress | None = None
+        self._written_at = self._pruned_at = 0.0
+        self._failure = ""
+        self._is_lost = False
+        spark.dataSource.register(BackfillPartitions)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Reads until everything is in the spool, or until ``stopping``.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained; tables that are not read are reported as failed.
+            SpannerCdcError, PySparkException, Py4JError: one clear line; the next process continues.
+        """
+        try:
+            self._plan_tables()
+            while not stopping.is_set() and (left := self._left()):
+                if self._has_room(stopping):
+                    self._read(self._wave(left), stopping)
+        except VersionRetentionError as error:
+            self._failure, self._is_lost = str(error), True
+            raise
+        except JOB_ERRORS as error:
+            self._failure = clear_line(error)
+            raise
+        finally:
+            self.report(now=True)
+
+    def report(self, *, now: bool = False) -> None:
+        """Deletes what was delivered, and reports the progress if it has changed; at intervals unless ``now``."""
+        clock, pause = time.monotonic(), self._own.storage.rewrite_interval
+        if not now and clock - self._pruned_at < max(_POLL, pause):
+            return
+        self._writer.prune()
+        self._pruned_at = clock
+        if not now and clock - self._written_at < max(_REPORT_INTERVAL, pause):
+            return
+        sink = consumers.find(self._own, self._consumer)
+        state = progress(
+            self._document,
+            self._plans.by_table,
+            self._writer.sealed,
+            delivered=sink.epoch if sink else 0,
+            now=time.time_ns(),
+            failure=self._failure,
+            lost=self._is_lost,
+        )
+        self._written_at = clock
+        if self._written is None or (state.tables, state.lost) != (self._written.tables, self._written.lost):
+            if state.is_done:
+                self._writer.sweep()  # no process will start again that would do it
+            write_progress(self._own, state)
+            self._written = state
+
+    def _left(self) -> list[Remaining]:
+        return remaining(self._document, self._plans.by_table, self._writer.sealed)[1]
+
+    def _plan_tables(self) -> None:
+        """Plans the tables that have no plan; all plans are durable before the first partition is read."""
+        unplanned, _ = remaining(self._document, self._plans.by_table, self._writer.sealed)
+        if unplanned:
+            self._plans.make(unplanned)
+
+    def _plan_again(self, why: str) -> None:
+        """Plans the tables that are not read completely once more, at the same timestamp."""
+        tables = sorted({left.table for left in self._left()})
+        names = ", ".join(self._document.tables[index].table for index in tables)
+        again = "read again from their first row, and delivered rows again with the same uuid"
+        say(f"{why}; {again}: {names}", action="tables_read_again")
+        self._plans.make(tables)
+
+    def _has_room(self, stopping: threading.Event) -> bool:
+        """Waits until the sink has delivered enough; False if ``stopping`` was set before."""
+        while self._undelivered() and self._undelivered() + self._largest >= self._max_bytes:
+            if stopping.wait(_POLL):
+                return False
+            self.report()
+        return True
+
+    def _undelivered(self) -> int:
+        return self._writer.undelivered_bytes
+
+    def _wave(self, left: Sequence[Remaining]) -> list[Task]:
+        """The tasks of the next wave: as many as there is room for, judged by the largest partition so far."""
+        room = self._max_bytes - self._undelivered()
+        fitting = room // self._largest if self._largest else self._cores
+        first = self._writer.epoch + 1
+        self._parts = [one.part for one in left[: max(1, min(self._cores * _WAVES, fitting))]]
+        keys = {table.table: table.schema_key for table in self._document.tables}
+        return [
+            Task(index, first + index, keys[part.table], self._plans.by_table[part.table].partitions[part.partition])
+            for index, part in enumerate(self._parts)
+        ]
+
+    def _read(self, wave: list[Task], stopping: threading.Event) -> None:
+        """Reads a wave and seals it, or plans again what cannot be read any more.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained.
+        """
+        reports = self._collected(wave, stopping)
+        lost = ""
+        for report in reports:
+            if report.expired:
+                raise VersionRetentionError(report.expired)
+            lost = lost or report.lost
+            if not lost:
+                files = from_text(report.files)
+                self._largest = max(self._largest, sum(file.bytes for file in files))
+                self._writer.seal(self._parts[report.place], files, now=time.time_ns())
+        if lost:
+            self._plan_again(lost)
+        self.report()
+
+    def _collected(self, wave: list[Task], stopping: threading.Event) -> list[Row]:
+        """The reports of the tasks, in their order; none if ``stopping`` was set meanwhile."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._tried(wave, stopping)
+            except SPARK_ERRORS as error:
+                if stopping.is_set():
+                    return []  # its job was cancelled
+                if not meaning_of(error).is_worth_another_attempt or attempt == _ATTEMPTS:
+                    raise
+                say(f"a wave of {len(wave)} partitions is read again after an error of Spark", action="wave_read_again")
+        raise AssertionError
+
+    def _tried(self, wave: list[Task], stopping: threading.Event) -> list[Row]:
+        group = f"backfill {self._document.number}, from epoch {wave[0].epoch}"
+        with ThreadPoolExecutor(1, thread_name_prefix="wave") as thread:
+            running: Future[list[Row]] = thread.submit(self._job, wave, group)
+            while not running.done():
+                if stopping.is_set():
+                    self._spark.sparkContext.cancelJobGroup(group)
+                wait([running], _POLL)
+                self.report()
+            return running.result()
+
+    def _job(self, wave: list[Task], group: str) -> list[Row]:
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", _POOL)
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        reader = self._spark.read.format(FORMAT).options(
+            setup=msgspec.json.encode(self._setup).decode(), wave=msgspec.json.encode(wave).decode()
+        )
+        return sorted(reader.load().collect(), key=lambda row: row.place)

@@ -1,0 +1,96 @@
+"""The plans of a backfill's tables: how Spanner has divided each into partitions at the backfill's timestamp."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from connector.config.sections import SourceConfig
+from connector.core.dialects import DIALECTS
+from connector.core.timestamps import format_rfc3339
+from connector.errors import NoSuchTableError
+from connector.spanner.snapshot.partitions import Snapshot, SnapshotPartition
+from connector.spanner.snapshot.queries import TableQuery
+from connector.spool.backfill.documents import Backfill, TablePlan
+from connector.spool.backfill.records import plans, write_plan
+from connector.spool.reading import Spool
+from spark_sink.run import say
+
+
+class TablePlans:
+    """Makes plans, and keeps them in the backfill's spool.
+
+    Args:
+        own: the backfill's spool, whose lock is held.
+        document: the backfill.
+        source: the change stream.
+        emulator_host: the environment's, or None.
+        data_boost: whether the partitions are to be read with Data Boost.
+
+    Attributes:
+        by_table: the newest plan of each table that has one.
+
+    Raises:
+        SpoolError: from every method, if the spool cannot be read or written.
+    """
+
+    def __init__(
+        self, own: Spool, document: Backfill, source: SourceConfig, emulator_host: str | None, *, data_boost: bool
+    ) -> None:
+        self._own = own
+        self._document = document
+        self._source = source
+        self._emulator_host = emulator_host
+        self._data_boost = data_boost
+        self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
+        self.by_table = plans(own, document.tables)
+
+    def make(self, tables: Iterable[int]) -> None:
+        """Divides tables, given by their index, into partitions; each plan is durable when this returns.
+
+        A table that did not exist at the timestamp, or has been dropped, has no partitions: that is said. So is a
+        column that did not exist then, which rows do not have.
+
+        Raises:
+            VersionRetentionError: the timestamp is no longer retained.
+            SpannerCdcError: Spanner cannot be reached, or refuses.
+        """
+        with self._opened() as snapshot:
+            for index in tables:
+                self._make(snapshot, index)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Snapshot]:
+        snapshot = Snapshot.open(self._source, self._emulator_host, self._document.timestamp)
+        try:
+            yield snapshot
+        finally:
+            snapshot.close()
+
+    def _make(self, snapshot: Snapshot, index: int) -> None:
+        table = self._document.tables[index]
+        columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
+        try:
+            query = TableQuery(table.table, columns)
+            found = snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
+        except NoSuchTableError:
+            found = self._of_existing(snapshot, table.table, columns)
+        before = self.by_table.get(table.table)
+        plan = TablePlan(
+            table=table.table,
+            plan=before.plan + 1 if before else 1,
+            partitions=tuple(partition.to_json().decode() for partition in found),
+        )
+        write_plan(self._own, index, plan)
+        self.by_table[table.table] = plan
+
+    def _of_existing(self, snapshot: Snapshot, table: str, columns: Sequence[str]) -> list[SnapshotPartition]:
+        """The partitions of a table's columns that existed at the timestamp; none of a table that did not."""
+        at = format_rfc3339(self._document.timestamp)
+        try:
+            existing = {column.name for column in snapshot.columns(TableQuery(table), self._dialect)}
+        except NoSuchTableError:
+            say(f"table {table} is left out: it did not exist at {at}, or is dropped", action="table_left_out")
+            return []
+        absent = ", ".join(name for name in columns if name not in existing)
+        say(f"table {table}: its rows are read without {absent}: no such column at {at}", action="columns_left_out")
+        query = TableQuery(table, tuple(name for name in columns if name in existing))
+        return snapshot.partitions(query, self._dialect, data_boost=self._data_boost)

@@ -1,0 +1,175 @@
+"""``python -m spark_sink CONFIG --backfill N``: reads a backfill, and delivers it with the sink of the configuration.
+
+Two things run side by side: the job that reads partitions into the backfill's spool, and the query of the sink over
+that spool. When all is read, or when the input ends, the sink delivers what is sealed, and the process ends. It
+continues after any kill: what is read follows from the spool, and what is delivered from Spark's checkpoint.
+"""
+
+import argparse
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Self
+
+from connector import log
+from connector.config.destination import check_kept, destination_of
+from connector.config.loading import Config, load
+from connector.config.sinks import sink_names
+from connector.errors import SpoolError
+from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find
+from connector.spool.backfill.sealing import discard_continued
+from connector.spool.consumers import consumers
+from connector.spool.destinations import keep_destination, sinks_of
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
+from connector.spool.writing import sole_writer
+from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
+from spark_sink.run import Event, Events, Sink, alone, delivery_of, guarded, running
+from spark_sink.settling import settle_without_sink
+from spark_sink.sinks.shared.sink_type import spark_sink_type
+
+OPTION = "--backfill"
+_EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+_POLL = 0.25
+"""Seconds between two looks at what was delivered, once everything is read."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a backfill; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_sink")
+    parser.add_argument("config", type=Path)
+    parser.add_argument(OPTION, type=int, required=True, metavar="NUMBER")
+    parser.add_argument("--rpc-priority", choices=["low", "medium", "high"], default="medium")
+    parser.add_argument("--data-boost", action="store_true")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    given = parser.parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    options = ReadOptions(os.environ.get(_EMULATOR_HOST), given.rpc_priority, given.data_boost)
+    return guarded(
+        lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),
+        verbose=given.verbose,
+    )
+
+
+def _run(config: Config, number: int, options: ReadOptions, events: Events, *, verbose: bool) -> None:
+    spool = Spool.at(absolute(config.spool.path))
+    found = find(spool, number)
+    if found is None:
+        raise SpoolError(f"the spool at {spool.path} has no backfill {number}")
+    own = config_of(config, found)
+    check_kept(config)
+    check_sink(found.spool, delivery_of(own).consumer)
+    with running(own, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
+        delivery = delivery_of(own)
+        check = alone(own, delivery.consumer, events, held)
+        if check is None:
+            return
+        held.enter_context(sole_writer(found.spool))
+        check_not_continued(spool, number)
+        discard_continued(spool, found.document, {*sink_names(), *sinks_of(spool), *sinks_of(found.spool)})
+        keep_destination(found.spool, delivery.consumer, destination_of(own))
+        job = BackfillJob(
+            spark,
+            config.source,
+            config.envelope.stream_name,
+            config.spool.max_bytes,
+            found.document,
+            found.spool,
+            delivery.consumer,
+            options,
+        )
+        with Reading(job, events) as reading:
+            is_drained = Sink(spark, own, delivery, check, has_delivered).run(reading.events)
+        if is_drained:
+            settle_without_sink(delivery_of(config), config, spark)
+
+
+def config_of(config: Config, found: RecordedBackfill) -> Config:
+    """The configuration of the sink's query over a backfill's spool, with a checkpoint of its own.
+
+    The checkpoint's name has the spool's id, so that a backfill which was removed leaves none to another one.
+    """
+    name = f"{found.document.number}-{found.spool.header().spool_id}"
+    spark = config.spark.model_copy(
+        update={
+            "checkpoint": f"{absolute(config.spark.checkpoint)}/backfills/{name}",
+            "config": {"spark.scheduler.mode": "FAIR", **config.spark.config},
+        }
+    )
+    sink = spark_sink_type(config).sink_of_backfill(config.sink)
+    spool = config.spool.model_copy(update={"path": found.spool.path})
+    return config.model_copy(update={"spark": spark, "sink": sink, "spool": spool})
+
+
+def check_sink(own: Spool, consumer: str) -> None:
+    """Checks that a backfill was not started for another sink, which has had rows that are deleted since.
+
+    A query of a user's own may be among the consumers: it takes no rows away from the sink.
+
+    Raises:
+        SpoolError: it was.
+    """
+    sinks = {*sink_names(), *sinks_of(own)} - {consumer}
+    others = [known.consumer for known in consumers(own) if known.consumer in sinks]
+    if others:
+        raise SpoolError(
+            f"the backfill in {own.path} was started for sink {', '.join(others)}, not {consumer}",
+            hint=f"Run it with the configuration of {others[0]} and let it finish, or give {consumer} a spool.path"
+            " of its own.",
+        )
+
+
+class Reading:
+    """The reading job in a thread, for as long as the context is open; its error is raised when that ends.
+
+    Args:
+        job: reads.
+        events: of the process: signals, and the end of the input.
+
+    Attributes:
+        events: for the sink: a signal, or the end of the input once everything is read or reading has stopped.
+    """
+
+    def __init__(self, job: BackfillJob, events: Events) -> None:
+        self._job = job
+        self._from_process = events
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self.events: Events = SimpleQueue()
+        self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, name="events", daemon=True).start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._stopping.set()
+        self._ended.set()
+        self._thread.join()
+        if self._error is not None and args[0] is None:
+            raise self._error
+
+    def _watch(self) -> None:
+        while True:
+            event = self._from_process.get()
+            self._stopping.set()
+            if event is Event.SIGNAL:
+                self.events.put(event)
+
+    def _read(self) -> None:
+        try:
+            try:
+                self._job.run(self._stopping)
+            finally:
+                self.events.put(Event.INPUT_ENDED)
+            while not self._ended.wait(_POLL):
+                self._job.report()
+            self._job.report(now=True)
+        except Exception as error:  # noqa: BLE001 - raised where the context ends
+            self._error = error

@@ -1,0 +1,218 @@
+"""The processes that read on executors: reading alone, and beside a sink in one Spark application.
+
+``python -m spark_sink CONFIG --read`` is what ``spanner-cdc read CONFIG`` becomes with ``source.reader: executors``. It
+behaves as the one-process daemon does: the same lock, log, status page, signals and exit codes.
+"""
+
+import argparse
+import asyncio
+import functools
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+
+from pyspark.sql import SparkSession
+
+from connector import log
+from connector.check.findings import warn
+from connector.check.needs import sections_of
+from connector.config.loading import Config, load
+from connector.config.sinks import sink_type
+from connector.daemon.backfill import BackfillOptions, delivered, log_failure
+from connector.daemon.lifeline import ended_with_stdin
+from connector.daemon.read import read
+from connector.errors import TRANSIENT, SpoolInUseError
+from connector.output import lines_of_json
+from connector.process import collect_rarely
+from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
+from connector.spool.backfill.documents import Backfill
+from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.failures import line_and_code
+from spark_sink.reading.windows.reading import on_executors
+from spark_sink.run import Beside, Event, Events
+from spark_sink.session import need_java, session, stop_session
+
+OPTION = "--read"
+_EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+_INTERRUPTED = 130
+
+_log = log.Log(__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Reads a configuration's change stream on executors; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_sink")
+    parser.add_argument("config", type=Path)
+    parser.add_argument(OPTION, action="store_true", required=True)
+    parser.add_argument("--emulator-host", default=os.environ.get(_EMULATOR_HOST))
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument("--stdin-lifeline", action="store_true")
+    parser.add_argument("--verbose", action="store_true")
+    given = parser.parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    collect_rarely()
+    try:
+        with lines_of_json():
+            return _read(load(given.config, sections_of("read")), given)
+    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+        line, code = line_and_code(error)
+        if isinstance(error, SpoolInUseError) and given.stdin_lifeline:
+            code = TRANSIENT  # the daemon of a killed Spark query soon ends
+        shown = error if given.verbose else None
+        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
+        return code
+
+
+def _read(config: Config, given: argparse.Namespace) -> int:
+    need_java()
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session(config.spark, Path(folder), verbose=given.verbose)
+        try:
+            return asyncio.run(_until_stopped(config, spark, given))
+        finally:
+            stop_session(spark)
+
+
+async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Namespace) -> int:
+    """Reads until the end or a signal; a second signal cancels."""
+    stop = Stop(drain_timeout=config.drain_timeout)
+    with suppress(asyncio.CancelledError):
+        async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
+            await read(config, stop, emulator_host=given.emulator_host, reader=on_executors(spark))
+    return _INTERRUPTED if stop.interrupted else 0
+
+
+def reading_beside(path: Path, verbose: bool) -> Beside:  # noqa: FBT001 - the type of its caller
+    """What reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
+
+    A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
+    it delivers what is sealed. A backfill that is due is read and delivered by a process of its own meanwhile, and the
+    context waits for it. The error of reading is raised where the context ends; else that of the backfill.
+    """
+    return functools.partial(_beside, path=path, verbose=verbose)
+
+
+@contextmanager
+def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, verbose: bool) -> Iterator[Events]:
+    reading = _Reading(config, spark, events, functools.partial(_delivered, config, path, verbose=verbose))
+    reading.start()
+    try:
+        yield reading.events
+    except BaseException:
+        reading.end(now=True)
+        if reading.error is not None:
+            _log.error("reading has failed, too", error=line_and_code(reading.error)[0])
+        raise
+    reading.end()
+    if reading.error is not None:
+        raise reading.error
+
+
+async def _delivered(
+    config: Config, path: Path, stop: Stop, document: Backfill, metrics: ReaderMetrics, *, verbose: bool
+) -> None:
+    """Runs the process of a backfill; logs its error when it happens, and stops if the sink waits for the backfill."""
+    try:
+        await delivered(
+            config,
+            path,
+            stop,
+            document,
+            emulator_host=os.environ.get(_EMULATOR_HOST),
+            verbose=verbose,
+            options=BackfillOptions(),
+            metrics=metrics,
+        )
+    except Exception as error:
+        waits = sink_type(config.sink.type).waits_for_backfill
+        log_failure(error, stream_continues=not waits)
+        if waits:
+            stop.request()
+        raise
+
+
+_Deliver = Callable[[Stop, Backfill, ReaderMetrics], Coroutine[object, object, None]]
+
+
+class _Reading:
+    """The reading thread, and one that watches the process's events."""
+
+    def __init__(self, config: Config, spark: SparkSession, events: Events, deliver: _Deliver) -> None:
+        self._config = config
+        self._spark = spark
+        self._deliver = deliver
+        self._from_process = events
+        self._loop = asyncio.new_event_loop()
+        self._stop = Stop(drain_timeout=config.drain_timeout)
+        self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
+        self.events: Events = SimpleQueue()
+        self.error: Exception | None = None
+        self._has_read = False
+
+    def start(self) -> None:
+        """Starts both threads."""
+        threading.Thread(target=self._watch, name="events", daemon=True).start()
+        self._thread.start()
+
+    def end(self, *, now: bool = False) -> None:
+        """Stops reading, and waits for its end; a backfill is waited for, unless a stop was requested or ``now``."""
+        if now or not self._has_read:
+            self._request()
+        self._thread.join()
+
+    def _request(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: reading has ended
+            self._loop.call_soon_threadsafe(self._stop.request)
+
+    def _watch(self) -> None:
+        while True:
+            event = self._from_process.get()
+            self._request()
+            if event is Event.SIGNAL:
+                self.events.put(event)
+
+    def _read(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._read_and_fill())
+        except asyncio.CancelledError:
+            self.error = unexpected_cancellation()
+        except Exception as error:  # noqa: BLE001 - raised where the context ends
+            self.error = error
+        finally:
+            if not self._has_read:
+                self.events.put(Event.INPUT_ENDED)
+
+    async def _read_and_fill(self) -> None:
+        """Reads, and delivers the backfill that is due beside it; the sink's input ends once reading has ended."""
+        metrics, filling = ReaderMetrics(), list[asyncio.Task[None]]()
+
+        def fill(document: Backfill) -> None:
+            work = self._deliver(self._stop, document, metrics)
+            filling.append(asyncio.create_task(work, name="backfill"))
+
+        try:
+            await read(
+                self._config,
+                self._stop,
+                emulator_host=os.environ.get(_EMULATOR_HOST),
+                metrics=metrics,
+                on_open=functools.partial(warn, self._config),
+                on_backfill=fill,
+                reader=on_executors(self._spark),
+            )
+        except BaseException:
+            for task in filling:  # what a killed backfill has not sealed is read again by the next run
+                task.cancel()
+            await asyncio.gather(*filling, return_exceptions=True)
+            raise
+        if sink_type(self._config.sink.type).waits_for_backfill:
+            await asyncio.gather(*filling)
+        self._has_read = True
+        self.events.put(Event.INPUT_ENDED)
+        await asyncio.gather(*filling)

@@ -1,0 +1,138 @@
+"""Reads a share of a window: the one-process reader on a part of the cut, whose end is the window's.
+
+What this process has proven is handed on at once, because the order among shares comes later. Nothing outlives the
+call, so that a task that is tried again, or runs twice at a time, returns the same records.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+
+from connector.core.changes import Changes
+from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.health.retries import SPANNER
+from connector.core.windows import Share, ShareReport, Window
+from connector.reader.change_stream import WINDOW, OpenStream
+from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import decoder
+from connector.spanner.discovery import current_timestamp
+from connector.spanner.partition_query import PartitionQueries
+from connector.spanner.transport import PUMPS
+from connector.spool.reading import Spool
+from connector.telemetry.retrying import reporting_retries
+from spark_sink.reading.windows.dead_letters import DeadLetters
+from spark_sink.reading.windows.handover import Handover
+from spark_sink.reading.windows.share_reader import HandOn, ShareReader
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSetup:
+    """What all tasks share: which change stream is read, as whom, and where late records go."""
+
+    database: str
+    emulator_host: str | None
+    endpoint: str | None
+    database_role: str | None
+    rpc_priority: str
+    dialect: str
+    change_stream: str
+    partition_mode: str
+    heartbeat: int
+    """Nanoseconds."""
+    spool: str
+    """Path of the spool, whose folder late/ takes late records."""
+    late_records: str
+    """source.late_records: stop or dead-letter."""
+
+    @classmethod
+    def of(cls, stream: OpenStream, spool: str) -> "WindowSetup":
+        """The setup of a change stream that was found, for the spool at that path."""
+        client, config = stream.client, stream.config
+        return cls(
+            client.database,
+            client.emulator_host,
+            client.endpoint,
+            client.database_role,
+            client.rpc_priority,
+            stream.dialect.name,
+            stream.stream.name,
+            stream.stream.partition_mode,
+            config.heartbeat,
+            spool,
+            config.late_records,
+        )
+
+    def to_json(self) -> str:
+        """As a document for :meth:`from_json`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "WindowSetup":
+        """The setup of a document."""
+        return cls(**json.loads(text))
+
+
+def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Changes | ShareReport]:
+    """Reads a share to the window's end: its records as they are proven, in commit order, and its report last.
+
+    Each item has about 4 MB of records at most. The guard against incomplete transactions cannot run here. Records name
+    neither share nor partition: :func:`connector.core.windows.without_repeats` needs the share alone, and in the
+    MUTABLE_KEY_RANGE mode only.
+
+    A thread runs the reader. What is read ahead is bounded, and so is what the caller has not taken. Closing the
+    iterator ends the thread.
+
+    Raises:
+        SpannerCdcError: one clear line. Transient errors are retried here, without limit.
+    """
+
+    async def read(hand_on: HandOn) -> ShareReport:
+        return await _read(setup, window, share, hand_on)
+
+    with (
+        reporting_retries(Spool.at(setup.spool), SPANNER, "", of_task=True),
+        contextlib.closing(Handover(read, f"share {share.number} of epoch {window.epoch}")) as handover,
+    ):
+        yield from handover.items()
+
+
+async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandOn) -> ShareReport:
+    dialect = POSTGRESQL if setup.dialect == POSTGRESQL.name else GOOGLESQL
+    client = SpannerClient(
+        setup.database,
+        emulator_host=setup.emulator_host,
+        endpoint=setup.endpoint,
+        database_role=setup.database_role,
+        rpc_priority=setup.rpc_priority,
+    )
+
+    async def spanner_clock() -> int:
+        return await current_timestamp(client)
+
+    async with client.connected():
+        queries = PartitionQueries(
+            client,
+            dialect,
+            setup.change_stream,
+            setup.partition_mode,
+            heartbeat=setup.heartbeat,
+            decoder=decoder(dialect, setup.partition_mode),
+            clock=time.time_ns,
+            behind=len(share.cut) <= PUMPS,  # each of many has little, and a thread for each costs more than asyncio
+        )
+        reader = ShareReader(
+            queries,
+            setup.change_stream,
+            window,
+            share,
+            hand_on,
+            bound=WINDOW if setup.partition_mode == MUTABLE else None,
+            spanner_clock=spanner_clock,
+            heartbeat=setup.heartbeat,
+            late_records=DeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
+            host=client.host,
+            proxy=client.proxy,
+        )
+        return await reader.read()

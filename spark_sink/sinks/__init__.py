@@ -1,0 +1,1 @@
+"""Destinations, a folder each, and what they share."""

@@ -1,0 +1,99 @@
+"""What ``spanner-cdc check`` and ``run`` ask about a BigQuery sink before it writes."""
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from connector.config.sections import SourceConfig, SparkConfig
+from connector.config.sinks import WatchedStream
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import SpannerCdcError
+from connector.spool.storage.locations import with_extra
+from spark_sink.errors import SinkError
+from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.pacing.costs import Load, notes
+from spark_sink.sinks.bigquery.tables.table import (
+    SCHEMA_IN_DATASET,
+    BigQueryTable,
+    BigQueryTarget,
+    bigquery_table,
+    errors_of_stream,
+)
+
+_CONCURRENT_LOOKUPS = 8
+"""Tables that are looked up at the same time: each lookup takes a tenth of a second."""
+
+_PATIENCE = 10.0
+"""Seconds that BigQuery has to answer."""
+
+
+def with_libraries() -> AbstractContextManager[None]:
+    """Surrounds imports of BigQuery's libraries.
+
+    Raises:
+        SinkError: when it is left: they are not installed.
+    """
+    return with_extra("bigquery", "sink.type: bigquery needs", SinkError)
+
+
+def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
+    """Tables that BigQuery cannot hold, and a value capture type that the mode cannot work with."""
+    table_options = sink.table_options(stream.default_schema)
+    capture = WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
+    return errors_of_stream(table_options, stream.name, capture, stream.tables)
+
+
+def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+    """Asks BigQuery for the datasets: those that do not exist, and that nothing says where to create."""
+    target = sink.target(source)
+    try:
+        with with_libraries():
+            from spark_sink.sinks.bigquery.client import BigQueryClient
+        client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
+        return [
+            f"sink.dataset: dataset {dataset} does not exist in project {target.project}:"
+            f" bq mk --location=LOCATION --dataset {target.project}:{dataset}, or set sink.location"
+            for dataset in sorted(_datasets(sink, stream))
+            if SCHEMA_IN_DATASET not in dataset and not client.dataset_exists(dataset) and not sink.location
+        ]
+    except SpannerCdcError as error:
+        return [f"sink: {error}"]
+
+
+def _datasets(sink: BigQueryConfig, stream: WatchedStream | None) -> Collection[str]:
+    """The datasets of the watched tables; the option itself where no table is known."""
+    return {table.dataset for table in _tables(sink, stream)} if stream and stream.tables else {sink.dataset}
+
+
+def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
+    """The calls and the bytes read in a day; where BigQuery does not say how large its tables are, the reason."""
+    tables = _tables(sink, stream)
+    sizes: list[int] = []
+    unknown = []
+    try:
+        sizes = _sizes(sink.target(source), tables) if sink.table_options().merges else []
+    except SpannerCdcError as error:
+        unknown.append(f"sizes unknown: {error}")
+    return [*notes(Load(sink.mode, len(tables), spark.trigger_interval, sink.max_staleness, sizes)), *unknown]
+
+
+def _tables(sink: BigQueryConfig, stream: WatchedStream) -> list[BigQueryTable]:
+    table_options = sink.table_options(stream.default_schema)
+    return [bigquery_table(table, table_options) for table in stream.tables]
+
+
+def _sizes(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]:
+    """Bytes of the tables that exist.
+
+    Raises:
+        SinkError: BigQuery does not answer for one; the others are not looked up any more.
+    """
+    with with_libraries():
+        from spark_sink.sinks.bigquery.client import BigQueryClient
+    client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
+    threads = ThreadPoolExecutor(_CONCURRENT_LOOKUPS)
+    try:
+        found = list(threads.map(lambda table: client.find(table.dataset, table.name), tables))
+    finally:
+        threads.shutdown(cancel_futures=True)
+    return [table.bytes for table in found if table is not None and table.bytes is not None]

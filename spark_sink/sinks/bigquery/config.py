@@ -1,0 +1,132 @@
+"""The BigQuery sink's options."""
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sinks import SinkConfig
+from connector.config.values import Duration
+from connector.core.timestamps import SECOND
+from spark_sink.sinks.bigquery.tables.partition import parse, to_text
+from spark_sink.sinks.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, TableOptions
+
+CONSUMER = "bigquery"
+"""The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
+
+
+class BigQueryConfig(SinkConfig):
+    """Tables of BigQuery, as Datastream writes them."""
+
+    type: Literal["bigquery"]
+    project: str | None = None
+    """The project of the tables; by default the source's."""
+    dataset: str
+    """One dataset for all tables, or one for each schema: ``replica_{schema}``."""
+    mode: Mode = "merge"
+    """What a table has: a row for each row of the source (``merge``, ``merge-load``), or one for each change."""
+    max_staleness: Duration = 3600 * SECOND
+    """``merge``, ``merge-load``: how old what a query sees may be, 0s to 24h."""
+    partition_by: dict[str, str] = Field(default={})
+    """Partitioning by table: ``column``, ``column,month``, ``column,FROM,TO,STEP`` or ``_PARTITIONTIME``."""
+    prune_by_keys: bool = Field(default=True, strict=True)
+    """``merge-load``: a MERGE names keys of its rows, and reads less; BigQuery's job history then has them."""
+    prefix: str = ""
+    """Begins the name of every table."""
+    timestamps: Literal["micros", "text"] = "micros"
+    """TIMESTAMP columns, or strings as Spanner gives them, with all their digits."""
+    numeric: Literal["string", "bignumeric"] = "string"
+    """The type of PostgreSQL's numeric."""
+    arrays: Literal["repeated", "json"] = "repeated"
+    """REPEATED columns, or JSON, which takes NULLs within arrays."""
+    endpoint: str | None = None
+    """An emulator's REST address, or a private endpoint, with its scheme."""
+    grpc_endpoint: str | None = None
+    """The same for rows, HOST:PORT."""
+    location: str | None = None
+    """Where missing datasets are created, such as EU; without one they must exist."""
+
+    def table_options(self, default_schema: str = "") -> TableOptions:
+        """The options that decide which columns tables have."""
+        partition_by = to_text(self.partition_by)
+        return TableOptions(
+            self.dataset,
+            self.mode,
+            self.prefix,
+            self.timestamps,
+            self.numeric,
+            self.arrays,
+            default_schema,
+            partition_by,
+        )
+
+    def target(self, source: SourceConfig) -> BigQueryTarget:
+        """The project and its endpoints."""
+        return BigQueryTarget(self.project or source.project, self.endpoint or "", self.grpc_endpoint or "")
+
+    @field_validator("dataset")
+    @classmethod
+    def _dataset(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_]{1,900}", value.replace(SCHEMA_IN_DATASET, "s")):
+            raise ValueError(f"{value!r} is not a valid dataset: use letters, digits, underscores, {SCHEMA_IN_DATASET}")
+        return value
+
+    @field_validator("max_staleness")
+    @classmethod
+    def _within_a_day(cls, value: int) -> int:
+        if value > 24 * 3600 * SECOND:
+            raise ValueError("BigQuery accepts at most 24h")
+        if value % SECOND:
+            raise ValueError("BigQuery accepts whole seconds only")
+        return value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _partitionings(cls, value: dict[str, str]) -> dict[str, str]:
+        for spec in value.values():
+            parse(spec)
+        return value
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_]{0,100}", value):
+            raise ValueError(f"{value!r} is not a valid table prefix: use up to 100 letters, digits, underscores")
+        return value
+
+    @field_validator("location")
+    @classmethod
+    def _region(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Za-z0-9-]+", value):
+            raise ValueError(f"{value!r} is not a valid location: write EU, US or a region such as europe-west1")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _with_scheme(cls, value: str | None) -> str | None:
+        if value and not re.fullmatch(r"https?://\S+", value):
+            raise ValueError(f"{value!r} is not a valid address: write http://HOST:PORT or https://HOST")
+        return value
+
+    @field_validator("grpc_endpoint")
+    @classmethod
+    def _without_scheme(cls, value: str | None) -> str | None:
+        if value and re.match(r"https?:|.*\s", value):
+            raise ValueError(f"{value!r} is not a valid address: write HOST:PORT, without a scheme")
+        return value
+
+
+def check_options(sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
+    """Checks options against each other and the envelope.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    if sink.mode != MERGE_LOAD:
+        if sink.endpoint and not sink.grpc_endpoint:
+            raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, for rows go over gRPC")
+        if not sink.endpoint and (sink.grpc_endpoint or "").startswith(("127.0.0.1", "localhost", "[::1]")):
+            raise ValueError("sink.endpoint: is needed beside an emulator's sink.grpc_endpoint, to make tables")
+    if envelope.format == "opencdc":
+        raise ValueError("envelope.format: opencdc is for files: a BigQuery sink needs the datastream envelope")

@@ -1,0 +1,83 @@
+"""The statements that merge loaded lines into a table. Pure."""
+
+from spark_sink.sinks.bigquery.tables.table import METADATA, BigQueryTable, Field
+
+PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
+"""The columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
+deleted; whether it is new, so that what is not present is NULL. :func:`added` has the names where a table has such a
+column itself."""
+
+LONGEST_STATEMENT = 1_000_000
+"""Characters of a statement that BigQuery takes (https://cloud.google.com/bigquery/quotas#query_jobs: 1 MB)."""
+
+ALIASES = ("t", "s")
+"""Of the target and of the staged lines in a statement."""
+
+
+def added(table: BigQueryTable) -> tuple[str, ...]:
+    """:data:`PRESENT`, :data:`DELETED` and :data:`REPLACED`, or similar names that no column of the table has."""
+    return free_names(table, PRESENT, DELETED, REPLACED)
+
+
+def free_names(table: BigQueryTable, *names: str) -> tuple[str, ...]:
+    """These names, with as many underscores appended as it takes for no column to have one of them."""
+    taken = {field.name.lower() for field in table.fields}
+    while not taken.isdisjoint(names):
+        names = tuple(f"{name}_" for name in names)
+    return names
+
+
+def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
+    """Selects the ``uuid`` of each line in table ``staging`` whose row in table ``into`` has later changes."""
+    t, s = free_names(table, *ALIASES)
+    return (
+        f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {same_row(table, t, s)}"
+        f" WHERE {t}.{METADATA}.change_sequence_number > {s}.{METADATA}.change_sequence_number"
+    )
+
+
+def same_row(table: BigQueryTable, t: str, s: str) -> str:
+    """The condition that two rows, by the aliases of their tables, have the same key."""
+    return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
+
+
+def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str = "") -> str:
+    """Merges the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing.
+
+    ``bounds`` is a condition that every row with a line meets, so that BigQuery reads no others.
+    """
+    t, s = free_names(table, *ALIASES)
+    present, deleted, replaced = added(table)
+    same = same_row(table, t, s)
+    if bounds:
+        same = f"{same} AND {bounds}"
+    newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
+    changed = [
+        f"`{column.field.name}` = IF({s}.{replaced} OR SUBSTR({s}.{present}, {place}, 1) = '1',"
+        f" {s}.`{column.field.name}`, {t}.`{column.field.name}`)"
+        for place, column in enumerate(table.columns, 1)
+        if not column.is_key
+    ]
+    changed.append(f"{METADATA} = {s}.{METADATA}")
+    names = ", ".join(f"`{field.name}`" for field in table.fields)
+    values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
+    return (
+        f"MERGE `{into}` {t} USING {lines_of(table, staging)} {s} ON {same}"
+        f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
+        f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
+        f" WHEN NOT MATCHED AND NOT {s}.{deleted} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def lines_of(table: BigQueryTable, staging: str) -> str:
+    """The lines of table ``staging`` as a relation, whose documents of JSON are parsed: they are loaded as text."""
+    documents = [_parsed(column.field) for column in table.columns if column.field.type == "JSON"]
+    return f"(SELECT * REPLACE ({', '.join(documents)}) FROM `{staging}`)" if documents else f"`{staging}`"
+
+
+def _parsed(field: Field) -> str:
+    """A column of JSON, parsed from its texts."""
+    name = f"`{field.name}`"
+    if not field.repeated:
+        return f"PARSE_JSON({name}) AS {name}"
+    return f"ARRAY(SELECT PARSE_JSON(e) FROM UNNEST({name}) e WITH OFFSET o ORDER BY o) AS {name}"

@@ -1,0 +1,238 @@
+"""Replays dead letters into BigQuery, in the sink's mode, without Spark.
+
+A stopped table is resumed once it is repaired; in ``merge-load``, once its last dead letter is written. The sink must
+not run meanwhile: where columns are merged one by one, a row's later changes have to follow its dead letters. Dead
+letters of a micro-batch that is not recorded as done stay, because the sink will write their rows, too. Where rows are
+appended, a file's stream is recorded before it is committed, and until the file holds only what was rejected again: a
+replay that is killed appends nothing twice.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import blake2b
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.config.loading import Config
+from connector.log import Log
+from connector.spool.backfill.records import unfinished_tables, unfinished_timestamps
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
+from spark_sink.errors import SinkError, TableError
+from spark_sink.sinks.bigquery.client import BigQueryClient
+from spark_sink.sinks.bigquery.commit_log import CommitLog, ReplayEntry
+from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.delivery import options_of
+from spark_sink.sinks.bigquery.merging.loads import from_text
+from spark_sink.sinks.bigquery.merging.staged import StagedRows
+from spark_sink.sinks.bigquery.merging.statements import late_statement
+from spark_sink.sinks.bigquery.rows.builder import partial_updates
+from spark_sink.sinks.bigquery.rows.type_changes import Rejections
+from spark_sink.sinks.bigquery.tables.preparing import BigQueryTables, Prepared
+from spark_sink.sinks.bigquery.tables.states import By
+from spark_sink.sinks.bigquery.tables.table import (
+    MERGE,
+    MERGE_LOAD,
+    SCHEMA_IN_DATASET,
+    BigQueryTable,
+    TableOptions,
+    bigquery_table,
+)
+from spark_sink.sinks.bigquery.writing.table_rows import SLICE, row_writer
+from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
+from spark_sink.sinks.shared.dead_letters import Replay
+from spark_sink.sinks.shared.known_schemas import KnownSchemas
+from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
+from spark_sink.sinks.shared.row_slices import slices_of
+
+_log = Log(__name__)
+
+
+@contextmanager
+def replay_into(config: Config) -> Iterator[Replay]:
+    """A replay of dead letters, which holds the sink's lock.
+
+    Raises:
+        SpoolError: the spool does not exist, or the sink has never run with it.
+        SpoolMismatchError: it is another stream's.
+        SpoolInUseError: the sink runs.
+        SinkError: from the replay, if BigQuery rejects more than rows.
+    """
+    assert isinstance(config.sink, BigQueryConfig)
+    spool = replayed_spool(config)
+    with held(spool, config) as spools:
+        replay = _BigQueryReplay(config, config.sink, spool, spools)
+        yield replay
+        replay.forget()
+
+
+class _BigQueryReplay:
+    def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool, spools: ReplayedSpools) -> None:
+        self._spool = spool
+        self._name = sink.name
+        self._table_options = options_of(config, sink).table_options
+        self._target = sink.target(config.source)
+        self._tables = BigQueryTables(
+            spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness, name=sink.name
+        )
+        self._prunes = sink.prune_by_keys
+        self._repaired: set[str] = set()
+        self._reported: dict[str, str] = {}
+        self._commit_log = CommitLog(spool, sink.name)
+        self._entered: list[str] = []
+        self._spools = spools
+        self._schemas = KnownSchemas(spool)
+
+    def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
+        """Sends the dead letters of one file: one table's, in commit order."""
+        self.forget()
+        if self._spools.will_repeat(name, rows):
+            return None  # the sink will write this micro-batch
+        return self._schemas.sent(rows, self._send)
+
+    def _send(self, rows: pa.RecordBatch) -> Rejections:
+        source = rows.column("object")[0].as_py()
+        table_options = self._table_options
+        if SCHEMA_IN_DATASET in table_options.dataset:
+            table_options = replace(
+                table_options, default_schema=rows.column("source_metadata").field("schema")[0].as_py()
+            )
+        newest = rows.column("schema_key")[rows.num_rows - 1].as_py()
+        prepared = self._prepared(source, newest, table_options)
+        if isinstance(prepared, str):
+            return [(index, prepared) for index in range(rows.num_rows)]
+        self._repaired.add(source)
+        table, name = prepared.table, _name(rows, prepared.table)
+        if not table_options.merges:
+            return self._append(rows, table, table_options, name)
+        of_backfill = table_options.mode == MERGE_LOAD and _are_snapshot(rows)
+        if of_backfill and self._is_superseded(source, rows):
+            return [(index, _SUPERSEDED) for index in range(rows.num_rows)]
+        partial = partial_updates(rows) if table_options.mode == MERGE else {}
+        whole = [index for index in range(rows.num_rows) if index not in partial]
+        sent = rows.take(pa.array(whole, pa.int64()))
+        rejected, wrote = self._write(sent, table, table_options, name)
+        staged = self._staged(source, of_backfill=of_backfill)
+        for load in from_text(wrote):
+            if not staged.of_backfill:
+                rejected = [*rejected, *self._late(sent, table, load.staging)]
+            staged.merge(table, load)
+        return [*partial.items(), *((whole[index], why) for index, why in dict(rejected).items())]
+
+    def _staged(self, source: str, *, of_backfill: bool) -> StagedRows:
+        """How rows are merged from staging tables: those of a backfill that is not done, beside the stream's."""
+        unfinished = unfinished_tables(self._spool)
+        return StagedRows(
+            self._spool,
+            self._target,
+            unfinished,
+            of_backfill=of_backfill and source in unfinished,
+            prunes=self._prunes,
+        )
+
+    def _is_superseded(self, source: str, rows: pa.RecordBatch) -> bool:
+        """True if a later backfill of the table is not done: what was deleted before it began is not known any more."""
+        if source not in unfinished_tables(self._spool):
+            return False
+        known = {timestamp // _MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
+        return not known.issuperset(pc.unique(rows.column("source_timestamp").cast(pa.int64())).to_pylist())
+
+    def _prepared(self, source: str, newest: str, table_options: TableOptions) -> Prepared | str:
+        """A prepared table, or why its dead letters stay; the tables do not hold up each other."""
+        try:
+            key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), table_options)) or newest
+            prepared = self._tables.prepared({key: self._spool.schema(key)}, table_options, by=By.REPLAY)[source]
+        except TableError as error:
+            why = str(error)
+        else:
+            if prepared.stopped is None:
+                return prepared
+            why = prepared.stopped
+        if why != self._reported.get(source):
+            _log.warning("dead letters of a table stay", table=source, reason=why)
+            self._reported[source] = why
+        return why
+
+    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Rejections:
+        """The rows that the merge will omit, because the table has later changes of them."""
+        client = BigQueryClient(self._target, failure=SinkError)
+        if client.find(table.dataset, staging) is None:
+            return []  # a replay that was killed has merged it
+        path = f"{self._target.project}.{table.dataset}"
+        sql = late_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
+        late = set(client.texts(sql, table.dataset, table.name))
+        if not late:
+            return []
+        names = [column.name for column in table.columns if column.is_key]
+        payloads = [orjson.loads(payload) for payload in rows.column("payload").to_pylist()]
+        keys = [orjson.dumps([payload.get(name) for name in names]) for payload in payloads]
+        uuids = rows.column("uuid").to_pylist()
+        of_late = {key for key, uuid in zip(keys, uuids, strict=True) if uuid in late}
+        return [(index, _LATE) for index, key in enumerate(keys) if key in of_late]
+
+    def forget(self) -> None:
+        """Removes the entries of files whose dead letters are no longer in the store."""
+        while self._entered:
+            self._commit_log.forget_replay(self._entered.pop())
+
+    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str) -> Rejections:
+        entry = self._commit_log.find_replay(name)
+        if entry is None:
+            rejected, wrote = self._write(rows, table, table_options, name)
+            if not wrote:
+                return rejected
+            entry = ReplayEntry(stream=wrote, refused=tuple(rejected))
+            self._commit_log.enter_replay(name, entry)
+        if not entry.committed:
+            BigQueryWriter(self._target, table).commit([entry.stream], entry=self._commit_log.replay_path(name))
+            self._commit_log.enter_replay(name, entry.model_copy(update={"committed": True}))
+        self._entered.append(name)
+        return list(entry.refused)
+
+    def _write(
+        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str
+    ) -> tuple[Rejections, str]:
+        """Writes rows; returns the rejected ones, and the stream or the staging tables of the others."""
+        writer = row_writer(self._target, table, table_options, name, self._spool.schema)
+        rejected: Rejections = []
+        first = 0
+        for part in slices_of(rows, SLICE):
+            rejected += [(first + index, why) for index, why in writer.write(part)]
+            first += part.num_rows
+        return rejected, writer.finish()
+
+    def tried(self, table: str, *, left: int) -> None:
+        """Resumes a stopped table that is repaired.
+
+        Where columns are merged one by one, its last dead letter has to be written first: later changes must not
+        overtake it.
+        """
+        if table in self._repaired and not (left and self._table_options.mode == MERGE_LOAD):
+            self._tables.resume(table)
+            report = report_of(self._spool, self._name)
+            if table in report.stopped:
+                write_report(self._spool, self._name, report.without(table))
+
+
+def _are_snapshot(rows: pa.RecordBatch) -> bool:
+    """True if rows are a backfill's."""
+    return bool(pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py())
+
+
+_MICROSECOND = 1000
+_SUPERSEDED = (
+    "a later backfill of its table is not done, and reads its row again: remove this dead letter once that backfill is"
+    " done"
+)
+_LATE = "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
+
+
+def _name(rows: pa.RecordBatch, table: BigQueryTable) -> str:
+    """The name of these rows in this table, the same for the same rows."""
+    digest = blake2b(f"{table.dataset}.{table.name}\n".encode(), digest_size=16)
+    for uuid in rows.column("uuid").to_pylist():
+        digest.update(uuid.encode())
+    return f"letters_{digest.hexdigest()}"

@@ -1,0 +1,199 @@
+"""The tables of the sink, read for ``spanner-cdc verify``."""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+
+import orjson
+import pyarrow as pa
+
+from connector.config.replicas import Digest, Replica, Selection, ValuePrecision
+from connector.config.sections import SourceConfig
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
+from spark_sink.errors import SinkError
+from spark_sink.sinks.bigquery.client import BigQueryClient, ExistingTable
+from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.replica_statements import digest_statement, has_digests, rows_statement
+from spark_sink.sinks.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, Column, bigquery_table
+from spark_sink.sinks.shared.delivered import delivered_up_to
+
+_ROWS_AT_ONCE = 5000
+_MICROSECOND, _MILLISECOND = 1000, 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS = {"UPDATE-INSERT": "UPDATE"}
+_EVENTS = pa.schema(
+    [
+        pa.field("object", pa.string()),
+        pa.field("sort_keys", pa.list_(pa.string())),
+        pa.field("source_metadata", pa.struct([pa.field("mod_type", pa.string())])),
+        pa.field("payload", pa.string()),
+    ]
+)
+
+
+class BigQueryReplica(Replica):
+    """Tables of the modes merge, merge-load and append-only.
+
+    In the mode merge a row names the millisecond of its last change, so that the timestamp is the last microsecond of
+    a millisecond.
+
+    Args:
+        sink: the sink's options.
+        source: the database that they replicate.
+        spool: the spool's path.
+
+    Raises:
+        ConfigurationError: the mode is changelog.
+        SinkError: nothing was delivered yet.
+    """
+
+    def __init__(self, sink: BigQueryConfig, source: SourceConfig, spool: str) -> None:
+        if sink.mode == CHANGELOG:
+            raise ConfigurationError(["sink.mode: tables of the mode changelog cannot be verified"])
+        stored = Spool.at(absolute(spool))
+        self.delivered = delivered_up_to(stored, sink.name)
+        self._mode = sink.mode
+        self._target = sink.target(source)
+        self._options = sink.table_options(stored.header().default_schema or "")
+        self._client = BigQueryClient(self._target, failure=SinkError)
+        self._found: dict[str, tuple[BigQueryTable, ExistingTable | None]] = {}
+        self.name = f"BigQuery's {self._target.project}.{sink.dataset}"
+        self.keeps_history = sink.mode == "append-only"
+        self.precision = ValuePrecision(
+            timestamp=1 if sink.timestamps == "text" else _MICROSECOND,
+            null_array_is_empty=sink.arrays == "repeated",
+            json_has_doubles=True,
+        )
+
+    def latest(self, timestamp: int) -> int:
+        """In the mode merge the end of a millisecond, so that what changed later is known exactly."""
+        if self._mode != MERGE:
+            return super().latest(timestamp)
+        return (timestamp + _MICROSECOND) // _MILLISECOND * _MILLISECOND - _MICROSECOND
+
+    def note(self) -> str:
+        """The tables whose rows may be old."""
+        old = {
+            found.max_staleness: table.name
+            for table, found in self._found.values()
+            if found is not None and found.max_staleness and self._mode == MERGE
+        }
+        if not old:
+            return ""
+        staleness, name = next(iter(old.items()))
+        return (
+            f"with max_staleness BigQuery may return rows as old as that (table {name}: {staleness}):"
+            " verify again once the sink has been idle for so long, or set max_staleness to 0 meanwhile"
+        )
+
+    def size(self, tables: Mapping[str, TableSchema]) -> int:
+        """The size of the tables."""
+        found = [self._table(schema)[1] for schema in tables.values()]
+        return sum(one.bytes or 0 for one in found if one is not None)
+
+    def digests(self, table: TableSchema, timestamp: int, count: int) -> Mapping[int, Digest] | None:
+        """Computed by one query."""
+        made, found = self._table(table)
+        if found is None:
+            return {}
+        if not has_digests(made, found.fields):
+            return None
+        sql = digest_statement(made, table, found.fields, self._path(made), timestamp, mode=self._mode, count=count)
+        rows = self._client.rows(sql, made.dataset, made.name)
+        return {int(number): Digest(*map(int, sums)) for number, *sums in rows}
+
+    def changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[pa.RecordBatch]:
+        """The rows, by one query for each table."""
+        for schema in tables.values():
+            made, found = self._table(schema)
+            if found is None:
+                continue
+            columns = [column for column in made.columns if column.field.name.lower() in found.fields]
+            by_name = {column.name: column for column in columns}
+            keys = [by_name[name] for name in schema.primary_keys if name in by_name]
+            if len(keys) < len(schema.primary_keys):
+                raise SinkError(f"table {made.dataset}.{made.name} lacks columns of the key of {schema.table}")
+            numbers = wanted.numbers.get(schema.table)
+            sql = rows_statement(columns, keys, self._path(made), self._mode, numbers, wanted.count)
+            found_rows = self._client.rows(sql, made.dataset, made.name)
+            while rows := list(islice(found_rows, _ROWS_AT_ONCE)):
+                yield self._events(schema.table, columns, rows)
+
+    def _table(self, schema: TableSchema) -> tuple[BigQueryTable, ExistingTable | None]:
+        if schema.table not in self._found:
+            made = bigquery_table(schema, self._options)
+            self._found[schema.table] = made, self._client.find(made.dataset, made.name)
+        return self._found[schema.table]
+
+    def _path(self, table: BigQueryTable) -> str:
+        return f"{self._target.project}.{table.dataset}.{table.name}"
+
+    def _events(self, table: str, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+        names = [column.name for column in columns]
+        payloads, orders, kinds = [], [], []
+        for row in rows:
+            *values, order, kind = row
+            orders.append(_milliseconds(order) if self._mode == MERGE else _sort_keys(order))
+            kinds.append({"mod_type": _KINDS.get(str(kind), str(kind))})
+            payloads.append(_json(dict(zip(names, map(_value, values), strict=True))))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(table, pa.string()), len(rows)),
+                pa.array(orders, _EVENTS.field("sort_keys").type),
+                pa.array(kinds, _EVENTS.field("source_metadata").type),
+                pa.array(payloads, pa.string()),
+            ],
+            schema=_EVENTS,
+        )
+
+
+def _milliseconds(order: object) -> list[str]:
+    """The sort keys of a row that names the millisecond of its last change."""
+    milliseconds = int(str(order or 0))
+    return [str(milliseconds), str(milliseconds * _MILLISECOND), "0", "0"]
+
+
+def _sort_keys(order: object) -> list[str]:
+    """The sort keys in a sequence number."""
+    time, sequence, index = (str(int(text, 16)) for text in str(order or "0/0/0").split("/"))
+    return [str(int(time) // _MILLISECOND), time, sequence, index]
+
+
+def _value(value: object) -> object:
+    """A value as Datastream's unified types have it."""
+    match value:
+        case None | bool() | int() | str() | dict():
+            return value
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case Decimal():
+            return f"{value:f}"
+        case bytes():
+            return b64encode(value).decode()
+        case datetime():
+            return format_rfc3339((value - _EPOCH) // timedelta(microseconds=1) * _MICROSECOND)
+        case date():
+            return value.isoformat()
+        case list():
+            return [_value(element) for element in value]
+        case _:
+            return str(value)
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _json(row: Mapping[str, object]) -> str:
+    try:
+        return orjson.dumps(row).decode()
+    except TypeError:  # an integer beyond 64 bits in a document
+        return json.dumps(row)

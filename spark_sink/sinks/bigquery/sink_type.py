@@ -1,0 +1,110 @@
+"""Registers the BigQuery sink as ``sink.type: bigquery``."""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
+from connector.config.sinks import WatchedStream
+from connector.core.schemas import TableSchema
+from spark_sink.sinks.bigquery import checks
+from spark_sink.sinks.bigquery.config import BigQueryConfig, check_options
+from spark_sink.sinks.bigquery.tables.table import MERGE, bigquery_table, table_errors
+from spark_sink.sinks.shared.omitted_changes import omitted_changes
+from spark_sink.sinks.shared.sink_type import SparkSinkType
+
+if TYPE_CHECKING:
+    from connector.config.replicas import Replica
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
+
+_FILE_NAME = re.compile(r"[0-9a-f]+_\d+(_\d+|_[0-9a-f]{16})*")
+"""Matches the names of its files of dead letters."""
+
+_DEFAULT_OPTIONS = BigQueryConfig(type="bigquery", dataset="dataset")
+_BY_DEFAULT = _DEFAULT_OPTIONS.table_options()
+
+
+class BigQuerySink(SparkSinkType[BigQueryConfig]):
+    """Tables of BigQuery, as Datastream or the Dataflow template writes them."""
+
+    def default_options(self) -> BigQueryConfig:
+        """With any dataset."""
+        return _DEFAULT_OPTIONS
+
+    def check_options(self, sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
+        """Checks the endpoints, and that the envelope is Datastream's."""
+        check_options(sink, envelope)
+
+    def destination(self, sink: BigQueryConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """Which tables are written; each is of one mode, and the sink refuses another one itself (TableError)."""
+        del envelope
+        project = sink.target(source).project
+        return {
+            "sink.project": project,
+            "sink.dataset": sink.dataset,
+            "sink.prefix": sink.prefix,
+        }
+
+    def extras(self, sink: BigQueryConfig) -> Mapping[str, Sequence[str]]:
+        """Google's clients."""
+        return {"bigquery": ["google.cloud.bigquery", "google.cloud.bigquery_storage_v1"]}
+
+    def stream_decides(self, sink: BigQueryConfig) -> bool:
+        """Mode ``merge`` needs whole rows."""
+        return sink.mode == MERGE
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """In BigQuery's SQL."""
+        made = bigquery_table(table, _BY_DEFAULT)
+        return {"bigquery": {column.name: column.field.type_text for column in made.columns}}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """What keeps it from being merged."""
+        return list(table_errors(bigquery_table(table, _BY_DEFAULT), _BY_DEFAULT))
+
+    def stream_errors(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
+        """Tables that BigQuery cannot hold, and partial rows."""
+        return checks.stream_errors(sink, stream)
+
+    def destination_errors(self, sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+        """Datasets that do not exist."""
+        return checks.dataset_errors(sink, source, stream)
+
+    def warnings(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
+        """What merged rows lack."""
+        return omitted_changes(stream) if sink.table_options().merges else []
+
+    def estimates(
+        self, sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> list[str]:
+        """Calls against quotas, and bytes read to merge."""
+        return checks.estimates(sink, source, spark, stream)
+
+    def delivery(self, config: Config, sink: BigQueryConfig) -> "Delivery":
+        """Writes rows."""
+        with checks.with_libraries():
+            from spark_sink.sinks.bigquery.delivery import BigQueryDelivery
+        return BigQueryDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: BigQueryConfig) -> "AbstractContextManager[Replay]":
+        """Writes rows."""
+        with checks.with_libraries():
+            from spark_sink.sinks.bigquery.replay import replay_into
+        return replay_into(config)
+
+    def replica(self, sink: BigQueryConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+        """The tables, read by queries."""
+        del envelope  # always Datastream's
+        with checks.with_libraries():
+            from spark_sink.sinks.bigquery.replica import BigQueryReplica
+        return BigQueryReplica(sink, source, spool)
+
+    def owns_dead_letters(self, name: str) -> bool:
+        """Also names without the type: the spool's id and numbers, one of which may be an attempt's random one."""
+        return super().owns_dead_letters(name) or _FILE_NAME.fullmatch(name) is not None
+
+
+SINK = BigQuerySink(BigQueryConfig)

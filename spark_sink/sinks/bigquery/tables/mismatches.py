@@ -1,0 +1,63 @@
+"""Why an existing table cannot be written as it is, and which repairs BigQuery allows. Pure.
+
+The recommended statements are those that Google's documentation allows. A column of the key or of the clustering can be
+neither dropped nor renamed (https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language,
+DROP COLUMN and RENAME COLUMN), one of the key cannot change its type either, and a table with a primary key cannot be
+renamed (https://cloud.google.com/bigquery/docs/primary-foreign-keys, limitations). Such a table is copied by a query,
+because BigQuery rejects a copy job while changes are merged into it, and dropped. Any other column is renamed or
+dropped, or given a wider type.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from spark_sink.sinks.bigquery.client import ExistingTable
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Field
+
+_WIDER: Mapping[str, frozenset[str]] = {
+    "INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}),
+    "NUMERIC": frozenset({"BIGNUMERIC", "FLOAT64"}),
+}
+"""The types into which SET DATA TYPE converts a column with its values, by type."""
+
+
+def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
+    """Why an existing table cannot be written as it is, each in a sentence with the repair.
+
+    Args:
+        name: ``project.dataset.table``.
+        table: as it should be.
+        existing: as it is.
+    """
+    fixed = _names((*existing.primary_key, *existing.clustering))
+    for field in table.fields:
+        there = existing.fields.get(field.name.lower())
+        if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
+            way = _recreated(name) if field.name.lower() in fixed else _retyped(name, table, there, field)
+            yield f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}: {way}"
+    if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
+        key = ", ".join(table.primary_key)
+        way = _recreated(name)
+        if not existing.primary_key:
+            way = f"give it that key (ALTER TABLE `{name}` ADD PRIMARY KEY ({key}) NOT ENFORCED), or {way}"
+        yield f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be ({key}): {way}"
+
+
+def _recreated(name: str) -> str:
+    return (
+        "drop the table there, and it is created again, without the rows that do not change again; to keep its rows,"
+        f" first run CREATE TABLE `{name}_before` AS SELECT * FROM `{name}`"
+    )
+
+
+def _retyped(name: str, table: BigQueryTable, there: Field, field: Field) -> str:
+    if not (there.repeated or field.repeated) and field.type in _WIDER.get(there.type, ()):
+        return f"ALTER TABLE `{name}` ALTER COLUMN {there.name} SET DATA TYPE {field.type}"
+    until = " until they are written again (or the table is backfilled, once there is a backfill)"
+    return (
+        f"ALTER TABLE `{name}` RENAME COLUMN {there.name} TO {there.name}_before, or DROP COLUMN {there.name}, and it"
+        f" is added again; existing rows have NULL in it{until if table.primary_key else ''}"
+    )
+
+
+def _names(key: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in key)

@@ -1,0 +1,107 @@
+"""What the spool records of the tables that the sink has created (``consumers/bigquery.tables``).
+
+They distinguish a table that somebody dropped from one that is new: a table that is created again would lack the rows
+that were written before.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import BaseModel, ConfigDict
+
+from connector.spool.manifest import VERSION
+from connector.spool.reading import Spool, to_json
+from spark_sink.sinks.bigquery.config import CONSUMER
+from spark_sink.sinks.bigquery.tables.states import State
+
+
+class TableRecord(BaseModel):
+    """A table of the sink.
+
+    Attributes:
+        source: the table's name in Spanner.
+        columns: the types of the columns that were created, by name.
+        stopped: why it is stopped; None where it is not.
+        schema_key: the schema of its newest row; empty where that is not known.
+        mode: the sink's mode that it was created for; empty where that is not known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: str
+    columns: dict[str, str]
+    stopped: str | None = None
+    schema_key: str = ""
+    mode: str = ""
+
+    @property
+    def state(self) -> State:
+        """The table's state."""
+        if self.stopped:
+            return State.REPAIRED if self.columns else State.STOPPED
+        return State.MADE if self.columns else State.UNKNOWN
+
+    def moved(
+        self,
+        state: State,
+        *,
+        schema_key: str,
+        mode: str,
+        columns: Mapping[str, str] = MappingProxyType({}),
+        reason: str = "",
+    ) -> "TableRecord":
+        """The record of the table in another state.
+
+        Args:
+            state: the state.
+            schema_key: the schema of its newest row.
+            mode: what it was created for.
+            columns: its columns, if it is written in that state; those recorded before stay.
+            reason: why it is stopped, if it is in that state; a reason recorded before stays.
+        """
+        is_written = state in (State.MADE, State.REPAIRED)
+        is_stopped = state in (State.STOPPED, State.REPAIRED)
+        return TableRecord(
+            source=self.source,
+            columns={**self.columns, **columns} if is_written else {},
+            stopped=(self.stopped or reason) if is_stopped else None,
+            schema_key=schema_key,
+            mode=mode,
+        )
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    tables: dict[str, TableRecord]
+
+
+class TableRecords:
+    """The records of a sink, by ``project.dataset.table``; read once, written by one process at a time.
+
+    Args:
+        spool: the spool.
+        name: the sink's.
+
+    Raises:
+        SpoolError: from every method, where the document is corrupt, or cannot be read or written.
+    """
+
+    def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
+        self._spool = spool
+        self._path = f"consumers/{name}.tables"
+        self._tables: dict[str, TableRecord] | None = None
+
+    def all(self) -> dict[str, TableRecord]:
+        """The records; changes of this mapping are kept by :meth:`save`."""
+        if self._tables is None:
+            try:
+                self._tables = dict(self._spool.document(self._path, _Document, "it names no tables").tables)
+            except FileNotFoundError:
+                self._tables = {}
+        return self._tables
+
+    def save(self) -> None:
+        """Writes the records into the spool."""
+        self._spool.storage.replace(self._path, to_json(_Document(tables=self.all())))

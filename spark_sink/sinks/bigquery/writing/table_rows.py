@@ -1,0 +1,244 @@
+"""Writes the rows of one table of a part: buffers them, and hands them to the writer of the sink's mode.
+
+What differs between the modes is the :class:`RowWriter`: the default stream, a pending stream, or a row merger whose
+result a load job takes.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from connector.core.schemas import TableSchema
+from spark_sink.errors import SinkError
+from spark_sink.sinks.bigquery.client import BigQueryClient
+from spark_sink.sinks.bigquery.merging.loads import Loading
+from spark_sink.sinks.bigquery.rows.builder import RowBuilder
+from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes, Rejections
+from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, TableOptions
+from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.row_slices import size_of, slices_of
+
+SLICE = 4 * 1024 * 1024
+"""Bytes of rows, as they are in the spool, that are written at a time."""
+
+_REQUEST = 8 * 1024 * 1024
+"""Bytes of rows in a request; one row may have more (:data:`spark_sink.sinks.bigquery.rows.builder.LARGEST`)."""
+
+
+class RowWriter(Protocol):
+    """Writes a table's rows."""
+
+    def write(self, rows: pa.RecordBatch) -> Rejections:
+        """Writes rows of about :data:`SLICE` bytes; returns the index of each rejected one, and why."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if :meth:`end_epoch` has to be called at the end of the epoch."""
+
+    def end_epoch(self) -> None:
+        """An epoch is complete: the rows so far may be loaded by themselves."""
+
+    def finish(self) -> str:
+        """Ends; returns the name of the stream or the staging tables that hold the rows, if the driver needs it."""
+
+
+class _Unbuffered:
+    """A writer that is never full."""
+
+    is_full = False
+
+    def end_epoch(self) -> None:
+        """Nothing."""
+
+
+class TableWriter:
+    """Buffers a table's rows and writes them; keeps those that are rejected as dead letters.
+
+    Args:
+        table: its name in the source.
+        dead_letters: the store for rejected rows.
+        name: the prefix of the names of their files.
+        rows: writes rows.
+    """
+
+    def __init__(self, table: str, dead_letters: DeadLetters, name: str, rows: RowWriter) -> None:
+        self.waiting = 0
+        self.dead_letters = name
+        self._table = table
+        self._store = dead_letters
+        self._rows = rows
+        self._batches: list[pa.RecordBatch] = []
+        self._slices = self._written = self._rejected = 0
+
+    def extend(self, rows: pa.RecordBatch) -> None:
+        """Adds rows."""
+        self._batches.append(rows)
+        self.waiting += size_of(rows)
+        if self.waiting >= SLICE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the buffered rows."""
+        if not self._batches:
+            return
+        waiting = pa.Table.from_batches(self._batches).combine_chunks()
+        self._batches, self.waiting = [], 0
+        for batch in waiting.to_batches():
+            for one in slices_of(batch, SLICE):
+                rejected = self._rows.write(one)
+                self._keep(one, rejected)
+                self._written += one.num_rows - len(rejected)
+                self._slices += 1
+
+    def end_epoch(self) -> None:
+        """Ends an epoch, all of whose rows were added."""
+        if self._rows.is_full:
+            self.flush()
+            self._rows.end_epoch()
+
+    def finish(self) -> tuple[int, int, str]:
+        """Ends; returns the numbers of written and of rejected rows, and what :meth:`RowWriter.finish` returns."""
+        self.flush()
+        return self._written, self._rejected, self._rows.finish()
+
+    def _keep(self, rows: pa.RecordBatch, rejected: Rejections) -> None:
+        if rejected:
+            indexes, reasons = zip(*sorted(rejected), strict=True)
+            self._store.put(self._table, f"{self.dead_letters}_{self._slices}", rows.take(pa.array(indexes)), reasons)
+            self._rejected += len(rejected)
+
+
+class StoppedRows(_Unbuffered):
+    """Rejects every row, with the reason for which the table is stopped."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def write(self, rows: pa.RecordBatch) -> Rejections:
+        """Rejects all."""
+        return [(index, self._why) for index in range(rows.num_rows)]
+
+    def finish(self) -> str:
+        """Nothing to commit."""
+        return ""
+
+
+class WrittenRows(_Unbuffered):
+    """Accepts rows that an earlier attempt wrote, and does nothing."""
+
+    def write(self, rows: pa.RecordBatch) -> Rejections:
+        """Rejects none."""
+        return []
+
+    def finish(self) -> str:
+        """Nothing to commit."""
+        return ""
+
+
+class _StreamedRows(_Unbuffered):
+    """Appends rows to a stream: the default stream, or its own ``pending`` one, whose rows are invisible yet."""
+
+    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
+        self._writer = writer
+        self._builder = builder
+        self._pending = writer.create_pending() if pending else ""
+        self._offset = 0
+
+    def write(self, rows: pa.RecordBatch) -> Rejections:
+        built = self._builder.build(rows, now=time.time_ns())
+        rejected = [(one.index, one.reason) for one in built.rejected]
+        values: list[bytes] = built.rows.to_pylist()
+        for run in _requests(values):
+            found = self._append(values[run.start : run.stop])
+            rejected += [(int(built.indexes[run[index]]), why) for index, why in found]
+        return rejected
+
+    def _append(self, values: Sequence[bytes]) -> Rejections:
+        """Appends the rows that BigQuery accepts; returns the others."""
+        rejected: Rejections = []
+        indexes = list(range(len(values)))
+        while indexes:
+            offset = self._offset if self._pending else None
+            stream = self._pending or self._writer.default_stream
+            rows = [values[index] for index in indexes]
+            found = dict(self._writer.append(stream, self._builder.descriptor, rows, offset))
+            if not found:
+                self._offset += len(rows)
+                break
+            rejected += [(indexes[index], why) for index, why in found.items()]
+            indexes = [at for index, at in enumerate(indexes) if index not in found]
+        return rejected
+
+    def finish(self) -> str:
+        if not self._pending:
+            return ""
+        rows = self._writer.finalize(self._pending)
+        if rows != self._offset:
+            raise SinkError(
+                f"BigQuery has {rows} rows of {self._offset} that were written",
+                hint="None of them is visible. Run it again: nothing is lost.",
+            )
+        return self._pending if rows else ""
+
+
+def _requests(rows: Sequence[bytes]) -> Iterator[range]:
+    """Runs of rows that fit a request; numbers in arrays take up to five times as many bytes as their text."""
+    first = size = 0
+    for number, row in enumerate(rows):
+        if size and size + len(row) > _REQUEST:
+            yield range(first, number)
+            first, size = number, 0
+        size += len(row)
+    if rows:
+        yield range(first, len(rows))
+
+
+class _ReadableRows:
+    """Passes on the rows whose values can be read by the table's types."""
+
+    def __init__(self, rows: RowWriter, types: FormerTypes) -> None:
+        self._rows = rows
+        self._types = types
+
+    def write(self, rows: pa.RecordBatch) -> Rejections:
+        readable, indexes, rejected = self._types.sift(rows)
+        found = self._rows.write(readable) if indexes else []
+        return [*rejected, *((indexes[index], why) for index, why in found)]
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows.is_full
+
+    def end_epoch(self) -> None:
+        self._rows.end_epoch()
+
+    def finish(self) -> str:
+        return self._rows.finish()
+
+
+def row_writer(
+    target: BigQueryTarget,
+    table: BigQueryTable,
+    table_options: TableOptions,
+    name: str,
+    schema: Callable[[str], TableSchema],
+) -> RowWriter:
+    """The writer of a table's rows, by mode.
+
+    Args:
+        target: the project and its endpoints.
+        table: the table.
+        table_options: the options that decide its columns.
+        name: names these rows and these options, and no others.
+        schema: the schema that a key names.
+    """
+    rows: RowWriter
+    if table_options.mode == MERGE_LOAD:
+        rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
+    else:
+        writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
+        rows = _StreamedRows(writer, builder, pending=table_options.mode != MERGE)
+    return _ReadableRows(rows, FormerTypes(table, table_options, schema))

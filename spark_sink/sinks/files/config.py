@@ -1,0 +1,75 @@
+"""The file sink's options."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import field_validator
+
+from connector.config.sections import EnvelopeConfig
+from connector.config.sinks import SinkConfig
+from connector.config.values import Duration, Size
+from connector.core.timestamps import SECOND
+from connector.spool.storage.locations import checked
+
+CONSUMER = "files"
+"""The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
+
+
+class FilesConfig(SinkConfig):
+    """Files in Datastream's layout."""
+
+    type: Literal["files"] = "files"
+    path: str = "./events"
+    """A local folder, or ``gs://bucket/prefix``."""
+    format: Literal["jsonl", "avro", "protobuf"] = "jsonl"
+    """``avro`` needs the extra of that name; ``protobuf`` is for the OpenCDC envelope."""
+    gzip: bool = False
+    """Compress files; for Avro the codec ``deflate``."""
+    rotate_bytes: Size = 250_000_000
+    """The size beyond which a minute's events of a table continue in another file."""
+    rotate_interval: Duration = 60 * SECOND
+    """``60s``: a table's minute is written once the watermark has passed it; ``0s``: each epoch as soon as it is
+    sealed."""
+    timestamps: Literal["micros", "text"] = "micros"
+    """Avro: timestamps with microseconds, or text with all their digits."""
+    schema_files: bool = False
+    """Write the Avro schema of each table's events beside its files."""
+    endpoint: str | None = None
+    """An emulator of Cloud Storage; else that of ``STORAGE_EMULATOR_HOST``."""
+    object: Literal["table", "schema_table"] = "table"
+    """What an event names as its ``object``: the table, or ``schema_table`` as Datastream's files do."""
+    arrays: Literal["json", "multidimensional"] = "json"
+    """Avro: arrays as JSON, or as Datastream's records of multidimensional arrays."""
+
+    in_buckets: ClassVar[Sequence[str]] = ("path", "dead_letters")
+
+    @field_validator("path")
+    @classmethod
+    def _location(cls, value: str) -> str:
+        return checked(value)
+
+    @field_validator("rotate_interval")
+    @classmethod
+    def _minute_or_at_once(cls, value: int) -> int:
+        if value not in (0, 60 * SECOND):
+            raise ValueError("files are written by the minute (60s) or as soon as an epoch is sealed (0)")
+        return value
+
+
+def check_options(sink: FilesConfig, envelope: EnvelopeConfig) -> None:
+    """Checks that the files can hold the envelope.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    opencdc = envelope.format == "opencdc"
+    if sink.format == "avro" and opencdc:
+        raise ValueError("sink.format: avro needs the datastream envelope: with opencdc write jsonl or protobuf")
+    if sink.format == "protobuf" and not opencdc:
+        raise ValueError("sink.format: protobuf needs the opencdc envelope: with datastream write jsonl or avro")
+    if sink.schema_files and opencdc:
+        raise ValueError("sink.schema_files: needs the datastream envelope, not opencdc")
+    if sink.object != "table" and opencdc:
+        raise ValueError("sink.object: schema_table needs the datastream envelope, not opencdc")
+    if sink.arrays != "json" and sink.format != "avro":
+        raise ValueError(f"sink.arrays: multidimensional needs format avro, not {sink.format}")

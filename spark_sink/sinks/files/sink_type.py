@@ -1,0 +1,101 @@
+"""Registers the file sink as ``sink.type: files``."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sinks import Location, WatchedStream
+from connector.core.schemas import TableSchema
+from connector.envelope.avro_schema import collisions
+from connector.spool.storage.locations import in_cloud_storage, unbilled
+from spark_sink.sinks.files import checks
+from spark_sink.sinks.files.config import FilesConfig, check_options
+from spark_sink.sinks.shared.sink_type import SparkSinkType
+
+if TYPE_CHECKING:
+    from connector.config.replicas import Replica
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
+
+
+class FilesSink(SparkSinkType[FilesConfig]):
+    """Files in Datastream's layout, on disk or in Cloud Storage."""
+
+    checkpoint_is_the_root = True
+
+    def default_options(self) -> FilesConfig:
+        """Nothing must be given."""
+        return FilesConfig()
+
+    def check_options(self, sink: FilesConfig, envelope: EnvelopeConfig) -> None:
+        """Checks that the files can hold the envelope."""
+        check_options(sink, envelope)
+
+    def destination(self, sink: FilesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """What a reader of the folder looks for: another format, envelope or name of tables would be another history.
+
+        Files say by their names whether they are compressed, and Avro's by their schemas how they write types.
+        """
+        del source
+        return {
+            "sink.path": unbilled(sink.path).rstrip("/") if in_cloud_storage(sink.path) else os.path.abspath(sink.path),  # noqa: PTH100
+            "sink.format": sink.format,
+            "sink.object": sink.object,
+            "envelope.format": envelope.format,
+        }
+
+    def locations(self, sink: FilesConfig) -> Sequence[Location]:
+        """Both are reached at the same endpoint."""
+        return [
+            Location("sink.path", sink.path, sink.endpoint),
+            Location("sink.dead_letters", sink.dead_letters, sink.endpoint),
+        ]
+
+    def extras(self, sink: FilesConfig) -> Mapping[str, Sequence[str]]:
+        """Avro needs a library."""
+        return {"avro": ["fastavro"]} if sink.format == "avro" else {}
+
+    def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
+        """Columns whose names collide in Avro."""
+        return checks.faults_of_names(sink, stream.tables)
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """In JSON lines, and in Avro."""
+        return {"jsonl": checks.json_types(table), "avro": checks.avro_types(table)}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """Names that collide in Avro."""
+        return list(collisions(table))
+
+    def warnings(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
+        """Partial rows, and keys that Avro would cut."""
+        return list(checks.warnings_of_files(sink, stream))
+
+    def delivery(self, config: Config, sink: FilesConfig) -> "Delivery":
+        """Writes files."""
+        from spark_sink.sinks.files.delivery import FileDelivery
+
+        return FileDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: FilesConfig) -> "AbstractContextManager[Replay]":
+        """Writes files."""
+        from spark_sink.sinks.files.replay import replay_into
+
+        return replay_into(config)
+
+    def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
+        """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""
+        return sink.model_copy(update={"rotate_interval": 0})
+
+    def replica(self, sink: FilesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+        """The files, read back."""
+        del source, envelope
+        from spark_sink.sinks.files.replica import FilesReplica
+
+        return FilesReplica(sink, spool)
+
+
+SINK = FilesSink(FilesConfig)

@@ -1,0 +1,120 @@
+"""The file sink's dead letters: the events of a group of epochs that cannot be encoded.
+
+The names of their files depend only on the spool and on the group's first epoch, like those of the sink's files: a
+micro-batch that is repeated writes the same dead letters. Many of them are split into files of a few megabytes.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.row_encoding import EncodingResult
+
+
+def dead_letter_prefix(spool_id: str, first_epoch: int) -> str:
+    """What the names of a group's files of dead letters begin with, before an underscore; unique to this sink."""
+    return f"{spool_id}_files_{first_epoch}"
+
+
+def discard_others(store: DeadLetters, spool_id: str, first_epochs: Collection[int], names: Collection[str]) -> None:
+    """Removes the dead letters of some groups, except those of the given names.
+
+    An earlier attempt may have had others: of a program that could not encode what this one can.
+
+    Raises:
+        SinkError: the disk or Cloud Storage refuses.
+    """
+    groups = {dead_letter_prefix(spool_id, epoch) for epoch in first_epochs}
+    store.discard_all(lambda name: name.rpartition("_")[0] in groups and name not in names)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRows:
+    """Events of a table in a group that became dead letters.
+
+    Attributes:
+        table: its name in the source.
+        rows: how many events.
+        why: the reason of one of them.
+        stopped: why all events of the table were rejected, or empty.
+        names: of the dead-letter files.
+    """
+
+    table: str
+    rows: int
+    why: str
+    stopped: str
+    names: tuple[str, ...]
+
+
+class TableDeadLetters:
+    """Writes the events of a table that cannot be encoded as dead letters.
+
+    Args:
+        store: where they go.
+        table: the table's name.
+        name: what the names of their files begin with.
+        most: bytes of rows that may wait for a file.
+        size_of: the bytes that rows take.
+    """
+
+    def __init__(
+        self, store: DeadLetters, table: str, name: str, *, most: int, size_of: Callable[[pa.RecordBatch], int]
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._name = name
+        self._most = most
+        self._size_of = size_of
+        self._rows: list[pa.RecordBatch] = []
+        self._reasons: list[str] = []
+        self._waiting = self._written = 0
+        self._names: list[str] = []
+        self._why = self._stopped = ""
+
+    def add(self, rows: pa.RecordBatch, result: EncodingResult) -> None:
+        """Adds those of the rows that were rejected.
+
+        Raises:
+            SinkError: the disk or Cloud Storage refuses.
+        """
+        if not result.rejected:
+            return
+        rejected = rows.take(pa.array([index for index, _ in result.rejected]))
+        if "before" not in rejected.schema.names:  # it was dropped for a format without old values
+            rejected = _with_before(rejected)
+        self._rows.append(rejected)
+        self._reasons += [why for _, why in result.rejected]
+        self._why = self._why or self._reasons[0]
+        self._stopped = result.stopped
+        self._waiting += self._size_of(rejected)
+        if self._waiting >= self._most:
+            self._write()
+
+    def finish(self) -> RejectedRows | None:
+        """Writes the rows that wait, durably; returns what was rejected, or None.
+
+        Raises:
+            SinkError: the disk or Cloud Storage refuses.
+        """
+        self._write()
+        if not self._written:
+            return None
+        return RejectedRows(self._table, self._written, self._why, self._stopped, tuple(self._names))
+
+    def _write(self) -> None:
+        if not self._rows:
+            return
+        (rows,) = pa.Table.from_batches(self._rows).combine_chunks().to_batches()
+        name = f"{self._name}_{len(self._names)}"
+        self._store.put(self._table, name, rows, self._reasons)
+        self._written += rows.num_rows
+        self._names.append(name)
+        self._rows, self._reasons, self._waiting = [], [], 0
+
+
+def _with_before(rows: pa.RecordBatch) -> pa.RecordBatch:
+    names: Sequence[str] = [*rows.schema.names, "before"]
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, pa.string())], names=names)

@@ -1,0 +1,168 @@
+"""The stream of a built-in sink: micro-batches whose tasks write, each recorded in the spool before it is started.
+
+The epochs of a micro-batch, and the options that decide what it writes, are recorded in the spool
+(:mod:`spark_sink.sinks.shared.started_batches`) and pinned in Spark's offset before anything is written. So a started
+batch is repeated as it was, whatever was sealed since and whatever happened to Spark's checkpoint. Each sink decides
+whether the options with which it was started still bind it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from connector.core.health.retries import BACKFILL, SINK
+from connector.errors import SpoolError
+from connector.spool.consumers import Consumer, find
+from connector.spool.reading import Spool
+from connector.telemetry.retrying import reporting_retries
+from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
+from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch
+from spark_sink.sources.changes.epoch_stream import EpochStreamReader
+from spark_sink.sources.changes.offsets import Offset
+from spark_sink.sources.changes.read_limits import ReadLimit, ReadMaxBytes
+from spark_sink.sources.changes.spool_copies import begins_at, contradiction, other_copy
+
+
+class SinkStreamReader(EpochStreamReader):
+    """Plans a spool's epochs for tasks that write them.
+
+    Args:
+        spool: an absolute path, or a URL.
+        consumer: the sink's name.
+        pinned: the options that decide what is written, as text.
+        batch_bytes: bytes of segments in a micro-batch; bounds what a failed one repeats.
+        clock: Unix nanoseconds.
+    """
+
+    starts_at_oldest = False  # a minute that is half pruned would be written again under another name
+    takes_every_epoch = False
+    may_be_available_now = False
+
+    def __init__(
+        self,
+        spool: str,
+        consumer: str,
+        pinned: str,
+        *,
+        batch_bytes: int,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes), clock=clock)
+        self._started = StartedBatches(self._spool, consumer)
+        self._pinned = pinned
+        self._checked = False
+        self._is_new = False
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch; a checkpoint that is older than the spool's record is refused."""
+        self._check_checkpoint(Offset.from_json(start))
+        with reporting_of(self._spool, self._consumer):
+            return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs a task of a micro-batch, and reports what it retries."""
+        with reporting_of(self._spool, self._consumer, of_task=True):
+            yield from self.written(partition)
+
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs a task of a micro-batch; yields its reports, or its rows."""
+        raise NotImplementedError
+
+    def _next(self, start: Offset, limit: ReadLimit) -> int:
+        self._check_checkpoint(start)
+        return super()._next(start, limit)
+
+    def _registered(self) -> dict[str, object]:
+        self._claim.hold()
+        self._is_new = find(self._spool, self._consumer) is None
+        return super()._registered()
+
+    def _check_checkpoint(self, start: Offset) -> None:
+        """Compares Spark's checkpoint with the spool's record, once: only a restart can meet a restored copy."""
+        if self._checked:
+            return
+        self._claim.hold()
+        known = find(self._spool, self._consumer)
+        if known is not None and (found := self._not_of(known)):
+            done = Offset(known.epoch, at=known.at)
+            raise other_copy(
+                self._spool, "the record of what this sink has delivered", done, found, self.start_over(done)
+            )
+        self._identify(start)
+        if (known is None or self._is_new) and start.epoch >= self._spool.floor():
+            raise SpoolError(
+                f"Spark's checkpoint is at epoch {start.epoch}, but the spool at {self._spool.path} has no record of"
+                f" sink {self._consumer}: it was forgotten, or the spool was put back from an older copy",
+                hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {self._spool.floor()} on.",
+            )
+        if known is not None and start.epoch < known.epoch:
+            raise SpoolError(
+                f"Spark's checkpoint is at epoch {start.epoch}, but of the spool at {self._spool.path} this sink has"
+                f" delivered all up to epoch {known.epoch}",
+                hint="The checkpoint is an older copy: remove it, and the sink continues where it was.",
+            )
+        self._checked = True
+
+    def _not_of(self, known: Consumer) -> str:
+        """How the spool contradicts its own record of this sink; empty if it does not."""
+        if known.epoch > self._spool.latest() > 0:
+            return f"it ends with epoch {self._spool.latest()}"
+        return contradiction(self._spool, known.epoch, known.at)
+
+    def start_over(self, done: Offset) -> str:
+        """A sink continues where the spool has recorded it, if that record is of this copy."""
+        known = find(self._spool, self._consumer)
+        if known is not None and not self._not_of(known):
+            begins = begins_at(self._spool, known.epoch, done)
+            return f"remove its checkpoint, and this sink continues after epoch {known.epoch}: {begins}"
+        forget = f"`spanner-cdc spool {self._spool.path} --forget {self._consumer}`"
+        return f"{forget} and remove its checkpoint: {begins_at(self._spool, self._spool.floor() - 1, done)}"
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """The epochs that can be written now, in groups that are written together; here each epoch by itself."""
+        return by_epoch(epochs)
+
+    def groups(self, first: int, last: int) -> Iterable[Group]:
+        """What is ready; a started batch is repeated as it was."""
+        started = self._recorded(first)
+        if started is not None:
+            return [Group(started.last, 0, 0, 0)]
+        return self.ready(self.weights(first, last))
+
+    def begin(self, first: int, last: int) -> str:
+        """Records in the spool that these epochs are started; returns the options that decide what is written."""
+        started = self._recorded(first)
+        if started is None or not started.pinned:
+            started = StartedBatch(first=first, last=last, pinned=self._pinned, at=self._identity(last))
+            self._started.begin(started, done=self._claim.recorded)
+        return started.pinned
+
+    def _recorded(self, first: int) -> StartedBatch | None:
+        """The record of a batch that begins there.
+
+        Raises:
+            SpoolError: it was started with epochs of another copy of this spool.
+        """
+        started = self._started.at(first)
+        if started is None or not started.pinned:
+            return started
+        latest = self._spool.latest()
+        ends = f"it ends with epoch {latest}" if started.last > latest else ""
+        if found := ends or contradiction(self._spool, started.last, started.at):
+            done = Offset(started.last, at=started.at)
+            way_out = f"remove {self._started.where}, and what was written of that micro-batch may be there twice."
+            raise other_copy(self._spool, "a micro-batch that this sink has started", done, found, way_out)
+        return started
+
+
+def reporting_of(spool: Spool, consumer: str, *, of_task: bool = False) -> AbstractContextManager[None]:
+    """Reports in the spool of the change stream what this process of a sink or of a backfill's sink retries.
+
+    Arguments as of :func:`connector.telemetry.retrying.reporting_retries`.
+    """
+    own = stream_spool(spool)
+    return reporting_retries(own, SINK if own is spool else BACKFILL, consumer, of_task=of_task)

@@ -1,0 +1,77 @@
+"""A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from connector.config.loading import Config
+from connector.config.sections import SparkConfig
+from connector.config.sinks import SinkConfig, SinkType, sink_type
+from spark_sink.errors import SinkError
+
+if TYPE_CHECKING:  # these import PySpark and PyArrow
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
+
+C = TypeVar("C", bound=SinkConfig)
+
+
+class SparkSinkType(SinkType[C]):
+    """What a package registers to be a destination of ``spanner-cdc run``.
+
+    A method imports the libraries that it needs, and no module of the package imports them for the checks.
+
+    Attributes:
+        repeats_replay: whether dead letters that are rejected again may be accepted once others are.
+    """
+
+    repeats_replay = False
+
+    @abstractmethod
+    def delivery(self, config: Config, sink: C) -> "Delivery":
+        """What the sink's process runs.
+
+        Raises:
+            SpannerCdcError: the sink cannot run, for a library is missing, say.
+        """
+
+    @abstractmethod
+    def replay_into(self, config: Config, sink: C) -> "AbstractContextManager[Replay]":
+        """What sends dead letters once more; the sink must not run meanwhile.
+
+        Raises:
+            SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
+        """
+
+    def spark_options(self, sink: C, spark: SparkConfig) -> Mapping[str, str]:
+        """The options of Spark's session: those of the configuration, and what the sink needs beside them."""
+        del sink
+        return spark.config
+
+    def sink_of_backfill(self, sink: C) -> C:
+        """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""
+        return sink
+
+    def owns_dead_letters(self, name: str) -> bool:
+        """True if a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there.
+
+        By default the names are the spool's id, the type, by choice a dot and the sink's name, and numbers, joined by
+        underscores: ``0123abcd_files_7_0``.
+        """
+        field = self.config_type.model_fields["type"]
+        kind = str(next(iter(get_args(field.annotation)), field.default))  # Literal["sqlite"]
+        return re.fullmatch(rf"[0-9a-f]+_{re.escape(kind)}(\..+)?(_\d+)+", name) is not None
+
+
+def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":
+    """The kind of a configuration's sink.
+
+    Raises:
+        SinkError: it does not run in Spark.
+    """
+    kind = sink_type(config.sink.type)
+    if not isinstance(kind, SparkSinkType):
+        raise SinkError(f"sink.type: {config.sink.type!r} is registered, but cannot run in Spark")
+    return kind

@@ -1,0 +1,91 @@
+"""The events of a spool as changes, from a position on."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from spark_sink.sinks.spanner.writing.row_merger import Change
+from spark_sink.sinks.spanner.writing.units import Position
+
+
+def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Iterator[Change]:
+    """The changes of epochs, in commit order, without those before a position.
+
+    Raises:
+        SpoolError: a segment cannot be read.
+    """
+    for epoch in epochs:
+        if epoch.epoch < start.epoch:
+            continue
+        skipped = start.events if epoch.epoch == start.epoch else 0
+        first = 0
+        for rows in _batches(spool, epoch):
+            left = rows.slice(max(0, skipped - first))
+            yield from _changes(left, epoch.epoch, first + rows.num_rows - left.num_rows)
+            first += rows.num_rows
+
+
+class EventsByPlace:
+    """The events of epochs by their places. Those of one epoch are kept, for many of them may be needed one by one.
+
+    Args:
+        spool: the spool.
+        epochs: the epochs.
+    """
+
+    def __init__(self, spool: Spool, epochs: Iterable[Manifest]) -> None:
+        self._spool = spool
+        self._epochs = {epoch.epoch: epoch for epoch in epochs}
+        self._kept = 0
+        self._table: pa.Table | None = None
+
+    def at(self, epoch: int, places: Sequence[int]) -> pa.RecordBatch:
+        """The events of an epoch at places within it, in ascending order, of which there is at least one.
+
+        Raises:
+            SpoolError: a segment cannot be read.
+        """
+        if self._table is None or self._kept != epoch:
+            self._table = pa.Table.from_batches(list(_batches(self._spool, self._epochs[epoch])))
+            self._kept = epoch
+        (rows,) = self._table.take(pa.array(places)).combine_chunks().to_batches()
+        return rows
+
+
+def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:
+    return (batch for file in epoch.files for batch in spool.batches(file))
+
+
+def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
+    metadata = rows.column("source_metadata")
+    captures = metadata.field("value_capture_type").to_pylist()
+    transactions = metadata.field("server_transaction_id").to_pylist()
+    timestamps = metadata.field("commit_timestamp").to_pylist()
+    for place, (table, mod_type, capture, payload, timestamp, sequence, transaction, schema_key) in enumerate(
+        zip(
+            rows.column("object").to_pylist(),
+            metadata.field("mod_type").to_pylist(),
+            captures,
+            rows.column("payload").to_pylist(),
+            timestamps,
+            rows.column("change_sequence_number").to_pylist(),
+            transactions,
+            rows.column("schema_key").to_pylist(),
+            strict=True,
+        ),
+        first,
+    ):
+        yield Change(
+            table,
+            mod_type,
+            capture in WHOLE_ROWS,
+            payload,
+            timestamp,
+            sequence,
+            f"{timestamp} {place if transaction is None else transaction}",  # a row of a backfill is one of its own
+            (epoch, place),
+            schema_key,
+        )

@@ -1,0 +1,46 @@
+"""What writes to the destination is connected to it: its tables, its transactions, and the bookkeeping row."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+from uuid import uuid4
+
+from connector.spanner.blocking import BlockingClient
+from connector.spool.reading import Spool
+from spark_sink.sinks.spanner.config import Target
+from spark_sink.sinks.spanner.destination_tables import EMULATOR_HOST, Destination, awaited_destination
+from spark_sink.sinks.spanner.writing.progress import Progress, select_of
+from spark_sink.sinks.spanner.writing.transactions import Transactions
+
+
+class Connection(NamedTuple):
+    """A destination's tables as they are now, and the bookkeeping row of a sink, which this process has not claimed."""
+
+    there: Destination
+    progress: Progress
+
+
+@contextmanager
+def connected(
+    target: Target, tag: str, spool: Spool, consumer: str, identities: Mapping[int, str], *, patience: float = 0
+) -> Iterator[Connection]:
+    """Connects to the destination for as long as the context is open.
+
+    Args:
+        target: the database.
+        tag: of each transaction.
+        spool: whose changes are written.
+        consumer: the sink's name.
+        identities: those of the epochs that are applied, by number.
+        patience: seconds for which the database is asked again if it does not answer at first.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses.
+    """
+    emulator_host = os.environ.get(EMULATOR_HOST)
+    there = awaited_destination(target, emulator_host, patience)
+    sink = f"{spool.header().spool_id}/{consumer}"
+    select, parameters = select_of(there.dialect.name, sink)
+    with Transactions(BlockingClient(target, emulator_host), tag, select, parameters) as transactions:
+        yield Connection(there, Progress(transactions, sink, uuid4().hex, identities))

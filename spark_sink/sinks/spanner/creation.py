@@ -1,0 +1,325 @@
+"""What the sink creates in the destination: its bookkeeping table, and by option tables and columns that it lacks."""
+
+import asyncio
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Self
+
+from google.api_core.exceptions import BadRequest, Conflict, NotFound
+
+from connector.config.loading import Config
+from connector.core.dialects import Dialect
+from connector.core.filters import RecordFilter
+from connector.log import Log
+from connector.spanner.blocking import DatabaseAddress
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import dialect_name, dialect_of
+from connector.spanner.errors import READER, Access
+from spark_sink.errors import SinkError
+from spark_sink.sinks.spanner.config import SpannerConfig, Target
+from spark_sink.sinks.spanner.destination_tables import WRITER, Destination, DestinationTable, awaited_destination
+from spark_sink.sinks.spanner.schema_changes import change_tables, ddl_of
+from spark_sink.sinks.spanner.source_tables import SourceTable, source_tables
+from spark_sink.sinks.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
+from spark_sink.sources.changes.known_tables import KnownTables
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What the sink may create.
+
+    Attributes:
+        source: the database that has the tables.
+        include: ``source.tables.include``.
+        exclude: ``source.tables.exclude``.
+        others: tables that have another name in the destination, or columns that do: they are left to the user.
+    """
+
+    source: Target
+    include: Sequence[str]
+    exclude: Sequence[str]
+    others: Sequence[str]
+
+    @classmethod
+    def of(cls, config: Config, sink: SpannerConfig) -> Self | None:
+        """The configured one; None without ``sink.create_tables``."""
+        if not sink.create_tables:
+            return None
+        others = {table for column in sink.columns if (table := column.rpartition(".")[0])} | {*sink.tables}
+        tables = config.source.tables
+        source = Target.of_source(config.source)
+        return cls(source, tuple(tables.include), tuple(tables.exclude), sorted(others))
+
+    def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
+        """The columns of each of the spool's tables that the destination should have."""
+        keeps = RecordFilter(self.include, self.exclude).keeps
+        return {
+            name: frozenset(column.name for column in known.newest(name).columns)
+            for name in known.names()
+            if keeps(name) and name not in self.others
+        }
+
+
+_PART = r"[`\"]?[\w$]+[`\"]?"
+_NAME = rf"({_PART}(?:\.{_PART})*)"
+_CREATED = re.compile(rf"\s*CREATE\s+(TABLE|SCHEMA|SEQUENCE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}", re.IGNORECASE)
+_FOREIGN_KEY = re.compile(
+    rf",\s*((?:CONSTRAINT\s+\S+\s+)?FOREIGN\s+KEY\s*\([^)]*\)\s*REFERENCES\s+{_NAME}\s*\([^)]*\)"
+    r"(?:\s+ON\s+DELETE\s+(?:CASCADE|NO\s+ACTION))?(?:\s+(?:NOT\s+)?ENFORCED)?)",
+    re.IGNORECASE,
+)
+_PARENT = re.compile(rf"INTERLEAVE\s+IN\s+(?:PARENT\s+)?{_NAME}", re.IGNORECASE)
+_DELETION_POLICY = re.compile(
+    r",\s*ROW\s+DELETION\s+POLICY\s*\(\s*OLDER_THAN\s*\([^)]*\)\s*\)|\s+TTL\s+INTERVAL\s+'[^']*'\s+ON\s+(?:\"[^\"]+\"|\w+)",
+    re.IGNORECASE,
+)
+"""Rows leave the destination when they leave the source."""
+
+
+def prepare(target: Target, emulator_host: str | None) -> Destination:
+    """Creates the bookkeeping table, if it is missing; returns what was there before.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses it.
+    """
+    found = awaited_destination(target, emulator_host)
+    own = found.tables.get(TABLE)
+    if own is None or IDENTITY not in own.columns:
+        try:
+            change_tables(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
+        except SinkError:
+            own = awaited_destination(target, emulator_host).tables.get(TABLE)
+            if own is None or IDENTITY not in own.columns:
+                raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
+    return found
+
+
+def create_missing(
+    tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: Target, emulator_host: str | None
+) -> list[str]:
+    """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
+
+    Args:
+        tables: the columns of each table, ``schema.table`` in a named schema.
+        source: where they are.
+        target: where they are created.
+        emulator_host: an emulator's address.
+
+    Returns:
+        What was created: tables, and columns as ``table.column``. What the source does not have any more is not.
+
+    Raises:
+        SpannerCdcError: a database cannot be reached, or refuses it.
+    """
+    there = awaited_destination(target, emulator_host)
+    missing = [table for table in tables if table not in there.tables]
+    lacking = {
+        table: {column for column in columns if column.lower() not in there.tables[table].names}
+        for table, columns in tables.items()
+        if table in there.tables
+    }
+    wanted: dict[str, list[str]] = {}
+    if missing:
+        former = _with_former_keys(source_tables(source, emulator_host) or {}, there)
+        wanted = creating(ddl_of(source, emulator_host), missing, ddl_of(target, emulator_host, WRITER), former)
+    if any(lacking.values()):
+        wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
+    if not wanted:
+        return []
+    _make(target, emulator_host, wanted, "the destination refuses to create what the source has")
+    now = awaited_destination(target, emulator_host).tables
+    return sorted(
+        name
+        for name in filter(None, wanted)
+        if name in now or any(name == f"{table}.{column}" for table in lacking for column in now[table].columns)
+    )
+
+
+def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulator_host: str | None) -> None:
+    """Makes columns nullable; one that cannot be is left as it is, with a warning.
+
+    Args:
+        columns: of each table.
+        target: where they are.
+        emulator_host: an emulator's address.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
+    """
+    there = awaited_destination(target, emulator_host)
+    types = asyncio.run(_column_types(target, emulator_host, WRITER))
+    wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host or emulator_host))
+    if wanted:
+        _log.warning(
+            "columns are made nullable in the destination, because changes have no value for them",
+            columns=", ".join(wanted),
+        )
+        _make(target, emulator_host, wanted, "the destination refuses to make a column nullable")
+
+
+def _make(target: Target, emulator_host: str | None, wanted: Mapping[str, list[str]], refused: str) -> None:
+    """Makes all changes of tables at once, or one after another: one table must not stop the others."""
+    try:
+        change_tables(target, emulator_host, list(chain.from_iterable(wanted.values())))
+    except SinkError as error:
+        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
+            raise
+        for name, statements in wanted.items():
+            _try(target, emulator_host, name, statements, refused)
+
+
+def _try(target: Target, emulator_host: str | None, name: str, statements: list[str], refused: str) -> None:
+    """Makes one change; what is refused now, as a child whose parent has a former key, is tried again later."""
+    try:
+        change_tables(target, emulator_host, statements)
+    except SinkError as error:
+        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
+            raise
+        if not isinstance(error.__cause__, Conflict):
+            _log.warning(refused, table=name)
+
+
+def _with_former_keys(source: Mapping[str, SourceTable], there: Destination) -> set[str]:
+    """The tables that the destination has with another key than the source."""
+
+    def key_of(table: SourceTable | DestinationTable) -> list[tuple[str, str]]:
+        return [(column, table.types.get(column, "")) for column in table.key]
+
+    return {
+        name for name, table in source.items() if name in there.tables and key_of(table) != key_of(there.tables[name])
+    }
+
+
+def creating(
+    ddl: Iterable[str], tables: Collection[str], there: Iterable[str], former: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """The statements that create tables, by table; under an empty name what comes before and after them all.
+
+    They come without policies that delete old rows, which would delete those that the source has written again. Foreign
+    keys follow once all tables are there; those to tables that the destination does not have are left out.
+
+    Args:
+        ddl: the statements of the database that has the tables.
+        tables: names, ``schema.table`` in a named schema.
+        there: the statements of the other database.
+        former: tables there with another key. What is interleaved in them is left out: they are to be dropped, which
+            would cost its rows.
+    """
+    statements = list(_created(ddl))
+    known = {(kind, name) for kind, name, _ in _created(there)}
+    of_all = {name: statement for kind, name, statement in statements if kind == "TABLE"}
+    wanted: set[str] = set()
+    for name in tables:
+        line = [name]
+        while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1])) not in known:
+            line.append(_plain(match[1]))  # a parent may have no change yet, under this name
+        if match is None or _plain(match[1]) not in former:
+            wanted.update(line)
+    of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
+    text = "\n".join(of_tables.values())
+    used = {table.rpartition(".")[0] for table in of_tables}
+    before = [
+        statement
+        for kind, name, statement in statements
+        if (kind, name) not in known
+        if (kind == "SCHEMA" and name in used)
+        or (kind == "SEQUENCE" and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
+    ]
+    after = [
+        f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {key[1]}"  # type: ignore[index]
+        for statement in of_tables.values()
+        for key in _FOREIGN_KEY.finditer(statement)
+        if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2])) in known
+    ]
+    found = {"": before} if before else {}
+    for name, statement in of_tables.items():
+        found[name] = [_DELETION_POLICY.sub("", _FOREIGN_KEY.sub("", statement))]
+    if after:
+        found[name] = [*found[name], *after]
+    return found
+
+
+def adding(
+    types: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
+) -> dict[str, list[str]]:
+    """The statements that add columns to tables, by ``table.column``; a column whose type is not known is left out.
+
+    Args:
+        types: as the dialect spells them, by table and column.
+        columns: of each table.
+        dialect: of both databases.
+    """
+    return {
+        f"{table}.{column}": [
+            f"ALTER TABLE {_quoted(table, dialect)} ADD COLUMN {_quoted(column, dialect)} {types[table, column]}"
+        ]
+        for table, names in columns.items()
+        for column in sorted(names)
+        if (table, column) in types
+    }
+
+
+def relaxing(
+    types: Mapping[tuple[str, str], str],
+    columns: Mapping[str, Collection[str]],
+    dialect: Dialect,
+    *,
+    is_emulated: bool = False,
+) -> dict[str, list[str]]:
+    """The statements that make columns of tables nullable, by ``table.column``.
+
+    The emulator fails on DROP NOT NULL. There, a type without NOT NULL makes a column nullable in both dialects.
+
+    Args:
+        types: as the dialect spells them, by table and column.
+        columns: of each table.
+        dialect: of the database.
+        is_emulated: whether the database is an emulator's.
+    """
+    nullable = dict(types)
+    if dialect.name == "postgresql":
+        nullable = {of: f"TYPE {kind}" if is_emulated else "DROP NOT NULL" for of, kind in types.items()}
+    return {
+        f"{table}.{column}": [
+            f"ALTER TABLE {_quoted(table, dialect)} ALTER COLUMN {_quoted(column, dialect)} {nullable[table, column]}"
+        ]
+        for table, names in columns.items()
+        for column in sorted(names)
+        if (table, column) in types
+    }
+
+
+def _quoted(name: str, dialect: Dialect) -> str:
+    """A name as a statement has it, ``schema.table`` in a named schema."""
+    quote = '"' if dialect.name == "postgresql" else "`"
+    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+
+
+def _created(ddl: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Of each statement that creates a table, a schema or a sequence its kind, the name, and the statement."""
+    for statement in ddl:
+        if match := _CREATED.match(statement):
+            yield match[1].upper(), _plain(match[2]), statement
+
+
+def _plain(name: str) -> str:
+    """A name as change records have it."""
+    return re.sub(r'[`"]', "", name).removeprefix("public.")
+
+
+async def _column_types(
+    address: DatabaseAddress, emulator_host: str | None, access: Access = READER
+) -> dict[tuple[str, str], str]:
+    host = address.emulator_host or emulator_host
+    database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
+    client = SpannerClient(database, host, address.endpoint, access=access)
+    async with client.connected():
+        dialect = await dialect_of(client)
+        rows = await client.rows(
+            "SELECT table_schema, table_name, column_name, spanner_type FROM information_schema.columns"
+        )
+    return {(dialect_name(dialect, schema, table), str(column)): str(kind) for schema, table, column, kind in rows}

@@ -1,0 +1,155 @@
+"""The tables of the destination, as its INFORMATION_SCHEMA has them, and how deep each is below its parents."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from connector.core.dialects import Dialect
+from connector.core.health.retries import Cause
+from connector.errors import UnreachableError
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
+from connector.spanner.errors import Access
+from connector.spanner.relations import Relations, relations_of
+from connector.telemetry.retrying import attempts
+from spark_sink.sinks.spanner.config import Target
+from spark_sink.sinks.spanner.source_tables import code_of
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+
+WRITER = Access("sink", "The sink needs roles/spanner.databaseUser in the destination.")
+
+PATIENCE = 300.0
+"""Seconds for which a destination that does not answer is asked again; then the sink's process is restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationTable:
+    """A table.
+
+    Attributes:
+        columns: those that can be written.
+        key: the columns of its key, in order.
+        depth: 0 without parents; else one more than the deepest of them.
+        generated: columns that cannot be written.
+        required: columns that an insert must have.
+        cascades_from: the table that this one is interleaved in, if its rows are deleted with their parents; or "".
+        is_referred_to: whether a foreign key refers to it, or to a table that is interleaved in it. Its rows are
+            deleted last: only when all is written does nothing refer to them.
+        takes_others: whether a deleted row takes those with it that refer to it, or to its children, by a foreign key.
+        types: the type code of each column, empty if it is not known.
+    """
+
+    columns: frozenset[str]
+    key: tuple[str, ...]
+    depth: int
+    generated: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    cascades_from: str = ""
+    is_referred_to: bool = False
+    takes_others: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all columns in small letters: two that differ in capitals alone cannot be in one table."""
+        return frozenset(name.lower() for name in self.columns | self.generated)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The dialect of a database, the relations of its tables, and the tables by their names."""
+
+    dialect: Dialect
+    relations: Relations
+    tables: Mapping[str, DestinationTable]
+
+
+IN_ORDER = "drop the foreign key there, and create it again after the backfill"
+
+
+def circular_references(relations: Relations, tables: Collection[str]) -> list[str]:
+    """Why the rows of some tables cannot be written in any order, each table in a sentence."""
+    return [
+        f"a foreign key of table {table} of the destination leads back to {table}: no order of a backfill's rows is"
+        " right for it"
+        for table in relations.circular()
+        if table in tables
+    ]
+
+
+def awaited_destination(target: Target, emulator_host: str | None, patience: float = PATIENCE) -> Destination:
+    """As :func:`destination_at`, in the sink's process: a database that does not answer is asked again for a while.
+
+    Raises:
+        SpannerCdcError: it cannot be reached for so long, or refuses a query.
+    """
+
+    def cause(error: BaseException) -> Cause:
+        assert isinstance(error, UnreachableError)
+        return Cause(f"cannot write {target.path}: {error.message}", hint=error.hint)
+
+    with attempts(cause, f"look at {target.path}") as tried:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(UnreachableError),
+            stop=stop_after_delay(patience),
+            wait=wait_random_exponential(multiplier=0.5, max=5),
+            before_sleep=tried.before_sleep,
+            reraise=True,
+        )
+        # In one event loop: gRPC calls a loop that is closed if another one follows.
+        return asyncio.run(retrying(destination_at, target, emulator_host))
+
+
+async def destination_at(target: Target, emulator_host: str | None) -> Destination:
+    """Reads the tables of the database that is written.
+
+    Raises:
+        SpannerCdcError: it cannot be reached, or refuses a query.
+    """
+    client = SpannerClient(target.path, target.emulator_host or emulator_host, target.endpoint, access=WRITER)
+    async with client.connected():
+        return await _destination(client)
+
+
+async def _destination(client: SpannerClient) -> Destination:
+    dialect = await dialect_of(client)
+    keys = await primary_keys(client, dialect)
+    columns: dict[str, set[str]] = defaultdict(set)
+    generated: dict[str, set[str]] = defaultdict(set)
+    required: dict[str, set[str]] = defaultdict(set)
+    types: dict[str, dict[str, str]] = defaultdict(dict)
+    for schema, table, column, how, nullable, default, kind in await client.rows(
+        "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL,"
+        " spanner_type FROM information_schema.columns"
+    ):
+        name = dialect_name(dialect, schema, table)
+        types[name][str(column)] = code_of(dialect, str(kind))
+        (columns if how == "NEVER" else generated)[name].add(str(column))
+        if how == "NEVER" and nullable == "NO" and not default:
+            required[name].add(str(column))
+    relations = await relations_of(client, dialect)
+    depths = relations.depths()
+    referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
+    takes_others = relations.with_ancestors(relations.takes_others)
+    return Destination(
+        dialect,
+        relations,
+        {
+            table: DestinationTable(
+                frozenset(columns[table]),
+                keys.get(table, ()),
+                depths.get(table, 0),
+                frozenset(generated[table]),
+                frozenset(required[table]),
+                relations.interleaved[table] if table in relations.cascades else "",
+                table in referred_to,
+                table in takes_others,
+                types[table],
+            )
+            for table in relations.tables
+        },
+    )

@@ -1,0 +1,67 @@
+"""Looks at both databases for what of the spool's changes is left out, and creates and relaxes what may be."""
+
+import os
+from collections.abc import Collection, Mapping
+
+from connector.core.column_kinds import ColumnKind, SpannerType
+from connector.core.schemas import TableSchema
+from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.creation import Creation, create_missing, make_nullable
+from spark_sink.sinks.spanner.destination_tables import (
+    EMULATOR_HOST,
+    Destination,
+    DestinationTable,
+    awaited_destination,
+)
+from spark_sink.sinks.spanner.source_tables import source_tables
+from spark_sink.sinks.spanner.writing.omissions import Databases, Omissions
+from spark_sink.sources.changes.known_tables import KnownTables
+
+_MADE_BY_HAND = (ColumnKind.ENUM, ColumnKind.PROTO)
+"""Kinds that a database without the proto bundle has as INT64 and BYTES; a table with them cannot be created there."""
+
+
+def omissions_of(
+    source: Target | None,
+    creation: Creation | None,
+    target: Target,
+    known: KnownTables,
+    applying: Applying,
+    there: Destination,
+) -> Omissions | None:
+    """Decides what is left out of a spool's changes; None if the source is not known.
+
+    Args:
+        source: the database that the changes are of.
+        creation: what may be created in the destination.
+        target: the destination.
+        known: the spool's tables.
+        applying: the options.
+        there: the destination's tables as they are.
+    """
+    if source is None:
+        return None
+    emulator_host = os.environ.get(EMULATOR_HOST)
+
+    def look() -> Databases:
+        now = there
+        if creation is not None:
+            create_missing(creation.wanted(known), creation.source, target, emulator_host)
+            now = awaited_destination(target, emulator_host)
+        return Databases(now.tables, source_tables(source, emulator_host))
+
+    def former(table: str, column: str) -> bool:
+        type_json = known.columns(table).get(column, "")
+        if not type_json or creation is None or table not in creation.wanted(known):
+            return not type_json
+        return SpannerType.parse(type_json).kind not in _MADE_BY_HAND
+
+    def schema(key: str) -> TableSchema:
+        return known.schema(key)
+
+    def relax(columns: Mapping[str, Collection[str]]) -> Mapping[str, DestinationTable]:
+        may = creation.wanted(known) if creation is not None else {}
+        make_nullable({table: names for table, names in columns.items() if table in may}, target, emulator_host)
+        return awaited_destination(target, emulator_host).tables
+
+    return Omissions(applying, there.tables, schema, former, look, relax if creation is not None else None)

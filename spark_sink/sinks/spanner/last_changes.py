@@ -1,0 +1,57 @@
+"""Which change of each row the destination has: ``sink.metadata`` writes it into columns of every table."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from connector.core.schemas import TableSchema
+from connector.spanner.snapshot.queries import TableQuery
+from connector.spanner.snapshot.reading import read_keys
+from spark_sink.sinks.shared.completing.row_keys import Key, kinds_of
+from spark_sink.sinks.shared.completing.whole_rows import decoded, key_of
+from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.destination_tables import EMULATOR_HOST, DestinationTable
+from spark_sink.sinks.spanner.writing.planning import METADATA
+
+
+class LastChange(NamedTuple):
+    """The last change of a row; the texts are empty where it is not known."""
+
+    sequence: str
+    commit_timestamp: str
+
+
+def last_changes(
+    target: Target, applying: Applying, table: DestinationTable, schema: TableSchema, keys: Iterable[str]
+) -> Mapping[Key, LastChange]:
+    """The last change of each row that the destination has.
+
+    Args:
+        target: the destination.
+        applying: how tables and columns are called there.
+        table: the destination's table.
+        schema: the source's.
+        keys: the texts of JSON objects with the key's columns, of the source's table.
+
+    Raises:
+        SpannerCdcError: the rows cannot be read.
+    """
+    of_source = {applying.column(schema.table, column): column for column in schema.primary_keys}
+    texts = [
+        msgspec.json.encode({column: values[of] for column, of in of_source.items()}).decode()
+        for values in map(decoded, keys)
+    ]
+    query = TableQuery(applying.table(schema.table), (*table.key, *METADATA))
+    emulator_host = os.environ.get(EMULATOR_HOST)
+    found: dict[Key, LastChange] = {}
+    for block in read_keys(target, emulator_host, query, pa.array(texts, pa.string()), table.key, None):
+        for key, row in zip(block.payloads(table.key).to_pylist(), block.payloads(METADATA).to_pylist(), strict=True):
+            named = {of_source[column]: value for column, value in decoded(key).items()}
+            timestamp, sequence = orjson.loads(row).values()
+            last = LastChange(sequence or "", timestamp or "")
+            found[key_of(named, schema.primary_keys, kinds_of(schema))] = last
+    return found

@@ -1,0 +1,119 @@
+"""Registers the Spanner sink as ``sink.type: spanner``."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sinks import WatchedStream
+from connector.core.column_kinds import type_code
+from connector.core.schemas import TableSchema
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import ConfigurationError, SpannerCdcError
+from spark_sink.sinks.shared.omitted_changes import omitted_changes
+from spark_sink.sinks.shared.sink_type import SparkSinkType
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+
+if TYPE_CHECKING:
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
+
+
+class SpannerSink(SparkSinkType[SpannerConfig]):
+    """Another Spanner database."""
+
+    repeats_replay = True
+    waits_for_backfill = True
+
+    def default_options(self) -> SpannerConfig:
+        """With any database."""
+        return SpannerConfig(database="any")
+
+    def check_options(self, sink: SpannerConfig, envelope: EnvelopeConfig) -> None:
+        """Checks that the envelope is Datastream's."""
+        if envelope.format != "datastream":
+            raise ValueError(f"envelope.format: sink spanner needs the datastream envelope, not {envelope.format}")
+
+    def destination(self, sink: SpannerConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other."""
+        del envelope
+        return {"sink.database": Target.of(sink, source).path, "sink.mode": sink.mode}
+
+    def stream_decides(self, sink: SpannerConfig) -> bool:
+        """Completed rows are refused."""
+        return True
+
+    def stream_errors(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
+        """Completed rows."""
+        if not stream.completes_rows:
+            return []
+        return [
+            "source.complete_rows: sink spanner needs no whole rows: it leaves a column that was not captured as it is"
+        ]
+
+    def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
+        """The tables and columns that the destination lacks; and that it is not the source."""
+        target = Target.of(sink, source)
+        if target.path == Target(source.project, source.instance, source.database, None, None).path:
+            return [f"sink.database: {target.path} is the source itself: name another database"]
+        from spark_sink.sinks.spanner.destination_tables import (
+            EMULATOR_HOST,
+            IN_ORDER,
+            circular_references,
+            destination_at,
+        )
+        from spark_sink.sinks.spanner.writing.planning import Planner
+
+        try:
+            found = asyncio.run(destination_at(target, os.environ.get(EMULATOR_HOST)))
+        except ConfigurationError as error:
+            return [f"sink.database: {line}" for line in error.errors]
+        except SpannerCdcError as error:
+            return [f"sink.database: {error}"]
+        applying = Applying.of(sink)
+        tables = stream.tables if stream else ()
+        planner = Planner(applying, found.tables, {table.table: table.primary_keys for table in tables})
+        errors = [
+            f"sink.database: {why}"
+            for table in tables
+            if not (sink.create_tables and applying.table(table.table) not in found.tables)
+            if (why := planner.why_not(table.table, [column.name for column in table.columns]))
+        ]
+        if stream is not None and stream.is_backfilled:
+            names = {applying.table(table.table) for table in tables}
+            errors += [f"source.backfill: {why}; {IN_ORDER}" for why in circular_references(found.relations, names)]
+        return errors
+
+    def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
+        """What the stream omits; a row must be there before a stream that captures only changes can update it."""
+        omitted = omitted_changes(stream)
+        if stream.value_capture_type in WHOLE_ROWS or stream.is_backfilled:
+            return omitted
+        what = "an UPDATE of a row that the destination lacks becomes a dead letter: begin with a backfill or a copy"
+        return [*omitted, f"source.change_stream: {stream.name} captures {stream.value_capture_type}: {what}"]
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """By their type codes, which both dialects share: a value is written as it is."""
+        return {"spanner": {column.name: type_code(column.type) for column in table.columns}}
+
+    def sink_of_backfill(self, sink: SpannerConfig) -> SpannerConfig:
+        """By rows: they are of no transaction."""
+        return sink.model_copy(update={"mode": "rows"})
+
+    def delivery(self, config: Config, sink: SpannerConfig) -> "Delivery":
+        """Writes mutations."""
+        from spark_sink.sinks.spanner.delivery import SpannerDelivery
+
+        return SpannerDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
+        """Writes their rows as the source has them."""
+        from spark_sink.sinks.spanner.replay import replay_into
+
+        return replay_into(config)
+
+
+SINK = SpannerSink(SpannerConfig)

@@ -1,0 +1,251 @@
+"""The Spanner sink's own stream: one task applies the epochs of a micro-batch, and its rows report what it did.
+
+One task, because the order of tables and of transactions is one: it commits several times at once in mode ``rows``. A
+micro-batch that is repeated begins where the bookkeeping row says.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from connector.errors import SpoolError
+from connector.spool.consumers import find
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.sink_stream import SinkStreamReader
+from spark_sink.sinks.spanner.awaited_backfills import AwaitedBackfills
+from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
+from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.connection import connected
+from spark_sink.sinks.spanner.creation import Creation
+from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
+from spark_sink.sinks.spanner.destination_tables import PATIENCE
+from spark_sink.sinks.spanner.gone import omissions_of
+from spark_sink.sinks.spanner.writing.planning import Planner
+from spark_sink.sinks.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
+from spark_sink.sinks.spanner.writing.units import Position, units
+from spark_sink.sinks.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
+from spark_sink.sources.changes.admission import EpochWeight, Group
+from spark_sink.sources.changes.data_source import existing
+from spark_sink.sources.changes.known_tables import KnownTables
+from spark_sink.sources.changes.offsets import Offset
+from spark_sink.sources.changes.spool_copies import check_copy
+
+_BATCH_BYTES = 64 * 1024 * 1024
+"""Bytes of segments in a micro-batch; the sink's metrics advance with each."""
+
+_REPORT = pa.schema(
+    [
+        pa.field("first", pa.int64()),
+        pa.field("events", pa.int64()),
+        pa.field("table", pa.string()),
+        pa.field("refused", pa.int64()),
+        pa.field("why", pa.string()),
+        pa.field("stopped", pa.bool_()),
+        pa.field("omitted", pa.int64()),
+        pa.field("column", pa.string()),
+    ]
+)
+"""Rows for each unit: of each table the applied events, the rejected ones, and those of which something was left out:
+a column, or all of it where that is empty; ``first`` is the batch's first epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpannerPlace:
+    """Where a sink writes: the database, the tag of its transactions, and the dead letters.
+
+    Attributes:
+        source: the database that the changes are of; None: nothing of a change is left out.
+        creation: what may be created in the destination; None: nothing.
+    """
+
+    target: Target
+    tag: str
+    dead_letters: str
+    source: Target | None = None
+    creation: Creation | None = None
+
+    def to_text(self) -> str:
+        """As text."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "SpannerPlace":
+        """Of :meth:`to_text`."""
+        node = orjson.loads(text)
+        source, creation = node["source"], node["creation"]
+        return cls(
+            Target(**node["target"]),
+            node["tag"],
+            node["dead_letters"],
+            Target(**source) if source else None,
+            Creation(**{**creation, "source": Target(**creation["source"])}) if creation else None,
+        )
+
+
+@dataclass(frozen=True)
+class EpochsToApply(InputPartition):
+    """What the task of a micro-batch applies."""
+
+    spool: str
+    consumer: str
+    place: SpannerPlace
+    applying: Applying
+    manifests: tuple[Manifest, ...]
+
+
+class SpannerSinkSource(DataSource):
+    """Applies a spool's epochs; internal to the sink.
+
+    Options: ``spool``, absolute; ``consumer``, the sink's name; ``place`` and ``applying``, a :class:`SpannerPlace` and
+    an :class:`spark_sink.sinks.spanner.config.Applying` as text.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "spanner-change-stream-spanner"
+
+    def schema(self) -> StructType:
+        """The columns of a micro-batch's report.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return from_arrow_schema(_REPORT)
+
+    def streamReader(self, schema: object) -> "SpannerSinkReader":  # noqa: N802
+        """Applies every epoch once."""
+        place = SpannerPlace.from_text(self.options["place"])
+        return SpannerSinkReader(self.options["spool"], self.options["consumer"], place, self.options["applying"])
+
+
+class SpannerSinkReader(SinkStreamReader):
+    """Plans a spool's epochs for the one task that applies them."""
+
+    def __init__(self, spool: str, consumer: str, place: SpannerPlace, applying: str) -> None:
+        super().__init__(spool, consumer, applying, batch_bytes=_BATCH_BYTES)
+        self._place = place
+        self._applying = applying
+        self._backfills = AwaitedBackfills.of(self._spool)
+
+    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+        """All epochs, or none while a backfill is not done: its rows would overwrite what later changes have written.
+
+        A backfill that is recorded after this look has a timestamp after these epochs.
+        """
+        return [] if self._backfills is not None and self._backfills.are_awaited() else super().ready(epochs)
+
+    def start_over(self, done: Offset) -> str:
+        """The destination's own row says what is applied, so that without a checkpoint nothing would be repeated."""
+        del done
+        return STARTS_OVER
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """One task; none without epochs, as in the first micro-batch of a query that finds nothing new."""
+        applying, manifests = Applying.from_text(pinned or self._applying), tuple(epochs)
+        if not manifests:
+            return []
+        return [EpochsToApply(self._spool.path, self._consumer, self._place, applying, manifests)]
+
+    def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Applies the epochs of the task and reports each unit."""
+        assert isinstance(partition, EpochsToApply)
+        for written in applied(partition):
+            yield pa.RecordBatch.from_pylist(
+                [{"first": partition.manifests[0].epoch, **row} for row in _rows(written)], schema=_REPORT
+            )
+
+
+def applied(partition: EpochsToApply) -> Iterator[Written]:
+    """Applies what is left of a micro-batch; yields what is done, and first what is rejected, durable as dead letters.
+
+    Raises:
+        SpannerCdcError: the destination, the spool or the dead letters refuse.
+    """
+    spool = Spool.at(partition.spool)
+    place, manifests = partition.place, partition.manifests
+    identities = {manifest.epoch: manifest.identity for manifest in manifests}
+    with connected(place.target, place.tag, spool, partition.consumer, identities, patience=PATIENCE) as connection:
+        there, progress = connection
+        consumer = find(spool, partition.consumer)
+        has_applied = consumer is not None and consumer.at != ""
+        claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
+        done = Offset(claimed.epoch, at=claimed.identity)
+        check_copy(spool, "what the destination has applied", done, STARTS_OVER)
+        position = claimed.position
+        check_continues(position, manifests[0].epoch)
+        end = Position(manifests[-1].epoch + 1, 0)
+        if position >= end:
+            return
+        known = KnownTables(spool)
+        keys = {name: known.newest(name).primary_keys for name in known.names()}
+        dead_letters, events = DeadLetters(place.dead_letters), EventsByPlace(spool, manifests)
+        mode = partition.applying.mode
+        omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
+        planner = Planner(partition.applying, there.tables, keys, omissions)
+        writer = UnitWriter(planner, progress, partition.applying)
+        try:
+            at = position
+            for unit in units(
+                changes_of(spool, manifests, position),
+                start=position,
+                end=end,
+                most=MOST_CHANGES[mode],
+                most_bytes=MOST_BYTES[mode],
+            ):
+                for written in writer.write(unit):
+                    _put(dead_letters, spool, partition.consumer, events, written.rejected)
+                    yield written
+                at = unit.end
+            if at != end:
+                progress.advance(at, end)
+        finally:
+            writer.close()
+
+
+def check_continues(position: Position, first: int) -> None:
+    """Checks that nothing lies between what is applied and what is next.
+
+    Raises:
+        SpoolError: the destination is older than the spool's record of this sink.
+    """
+    if position.epoch < first:
+        raise SpoolError(
+            f"the destination has the changes of the epochs before {position.epoch} (table {TABLE}), and the sink"
+            f" continues with epoch {first}: the destination was restored, or that row was removed",
+            hint=CONTINUES_ELSEWHERE,
+        )
+
+
+def _put(
+    dead_letters: DeadLetters, spool: Spool, consumer: str, events: EventsByPlace, rejected: list[Rejection]
+) -> None:
+    """Writes rejected changes as dead letters, under names that a repeated micro-batch writes again."""
+    ordered = sorted(rejected, key=lambda one: (one.change.table, one.change.at))
+    for (table, epoch), found in groupby(ordered, key=lambda one: (one.change.table, one.change.at[0])):
+        held = list(found)
+        rows = events.at(epoch, [one.change.at[1] for one in held])
+        name = dead_letter_name(spool, consumer, epoch, held[0].change.at[1])
+        dead_letters.put(table, name, rows, [one.why for one in held])
+
+
+def _rows(written: Written) -> Iterator[dict[str, object]]:
+    nothing = {"events": 0, "refused": 0, "why": "", "stopped": False, "omitted": 0, "column": ""}
+    for table, count in written.applied.items():
+        yield {**nothing, "events": count, "table": table}
+    ordered = sorted(written.rejected, key=lambda one: one.change.table)
+    for table, found in groupby(ordered, key=lambda one: one.change.table):
+        reasons = [one.brief for one in found]
+        why = written.stopped.get(table, reasons[0])
+        yield {**nothing, "table": table, "refused": len(reasons), "why": why, "stopped": table in written.stopped}
+    for (table, column), count in written.omitted.items():
+        yield {**nothing, "table": table, "omitted": count, "column": column}

@@ -1,0 +1,176 @@
+"""The bookkeeping row: how far a spool is applied, and which process applies it.
+
+It is in the destination, in a table of one row for each sink and spool. In mode ``transactions`` it is written by the
+commits that it counts, so each is applied once, whatever is killed when. In mode ``rows`` it follows the commits that
+it counts, and what was committed without it is committed once more, with the same values. A process writes its own id
+first; every transaction reads it, so that none of another process can take effect later.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from connector.errors import SpoolError
+from spark_sink.errors import SinkError
+from spark_sink.sinks.spanner.writing.mutations import WRITE, RowMutation, encoded
+from spark_sink.sinks.spanner.writing.row_merger import MergedRow
+from spark_sink.sinks.spanner.writing.transactions import Read, Transactions
+from spark_sink.sinks.spanner.writing.units import Position
+
+TABLE = "spanner_cdc_progress"
+
+DDL = {
+    "googlesql": (
+        f"CREATE TABLE {TABLE} (sink STRING(MAX) NOT NULL, owner STRING(MAX) NOT NULL, epoch INT64 NOT NULL,"
+        " events INT64 NOT NULL, updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true),"
+        " epoch_identity STRING(MAX)) PRIMARY KEY (sink)"
+    ),
+    "postgresql": (
+        f"CREATE TABLE {TABLE} (sink varchar NOT NULL PRIMARY KEY, owner varchar NOT NULL, epoch bigint NOT NULL,"
+        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL, epoch_identity varchar)"
+    ),
+}
+"""By the dialect's name."""
+
+WIDENING = {
+    "googlesql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity STRING(MAX)",
+    "postgresql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity varchar",
+}
+"""For a table of a version that did not have that column, by the dialect's name."""
+
+IDENTITY = "epoch_identity"
+"""Distinguishes the epoch that was applied last from one that another copy of the spool has under its number."""
+
+_COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY)
+_SELECT = f"SELECT owner, epoch, events, {IDENTITY} FROM {TABLE} WHERE sink = "
+_PARAMETERS = {"googlesql": ("@sink", "sink"), "postgresql": ("$1", "p1")}
+
+
+def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
+    """The statement that reads the row, and its parameters."""
+    placeholder, name = _PARAMETERS[dialect]
+    return _SELECT + placeholder, {name: sink}
+
+
+class Claimed(NamedTuple):
+    """How far a spool is applied, and the identity of the epoch that was applied last; empty if it is not known."""
+
+    position: Position
+    identity: str
+
+    @property
+    def epoch(self) -> int:
+        """The number of that epoch, which may be applied in part."""
+        return self.position.epoch if self.position.events else self.position.epoch - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The row of one sink and spool, as one process writes it.
+
+    Attributes:
+        transactions: of the destination.
+        sink: the row's key.
+        owner: the process's id, unique.
+        identities: those of the epochs that are applied, by number.
+    """
+
+    transactions: Transactions
+    sink: str
+    owner: str
+    identities: Mapping[int, str]
+
+    def claim(self, first: Position | None) -> Claimed:
+        """Takes the row over from whoever had it; returns how far the spool is applied.
+
+        Args:
+            first: where a sink without a row begins; None for a sink that must have one.
+
+        Raises:
+            SpoolError: the row is missing.
+        """
+        found: list[Claimed] = []
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            if row is not None:
+                found[:] = [Claimed(_position(row), row[3])]
+            elif first is not None:
+                found[:] = [Claimed(first, "")]
+            else:
+                raise SpoolError(
+                    f"the destination has no row of sink {self.sink} in its table {TABLE}, though the sink has applied"
+                    " changes: the destination was restored or is another one, or that row was removed",
+                    hint=CONTINUES_ELSEWHERE,
+                )
+            return self._written(*found[0])
+
+        self.transactions.run(decide)
+        return found[0]
+
+    def settle(self, at: Position) -> None:
+        """Waits until no commit that was not answered can take effect later, if there is one.
+
+        Such a commit has read the row: writing it makes Spanner end that transaction one way or the other.
+        """
+        if self.transactions.unanswered:
+            self.transactions.unanswered = 0
+            self.advance(at, at)
+
+    def commit(self, mutations: Sequence[Message]) -> None:
+        """Commits mutations while this process has the row.
+
+        Raises:
+            RefusedError: Spanner refuses them.
+            SinkError: another process has taken the row over.
+        """
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            self._checked(row)
+            return mutations
+
+        self.transactions.run(decide)
+
+    def advance(self, start: Position, end: Position, mutations: Iterable[Message] = ()) -> None:
+        """Commits mutations and the position after them, unless that is done already.
+
+        Raises:
+            RefusedError: Spanner refuses them.
+            SinkError: another process has taken the row over.
+        """
+        changes = list(mutations)
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            row = self._checked(row)
+            at = _position(row)
+            if at not in (start, end):
+                raise SinkError(f"{TABLE} of sink {self.sink} is at epoch {at.epoch}, where this sink has not been")
+            identity = self.identities.get(Claimed(end, "").epoch, row[3])
+            return [*changes, *self._written(end, identity)] if at == start else ()
+
+        self.transactions.run(decide)
+
+    def _checked(self, row: Read | None) -> Read:
+        if row is None or row[0] != self.owner:
+            raise SinkError(
+                f"another process applies the spool of sink {self.sink} to the destination",
+                hint="Only one may: this one ends, and has lost nothing.",
+            )
+        return row
+
+    def _written(self, at: Position, identity: str) -> list[Message]:
+        values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
+        row = MergedRow(TABLE, (self.sink,), ("sink",), {})
+        return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
+
+
+def _position(row: Read) -> Position:
+    return Position(int(row[1]), int(row[2]))
+
+
+STARTS_OVER = "give the sink another sink.name, which applies every epoch that is kept again, over what is there."
+
+CONTINUES_ELSEWHERE = (
+    "Give the sink another sink.name, which delivers every epoch that is kept; or restore a newer state."
+)

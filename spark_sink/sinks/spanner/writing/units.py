@@ -1,0 +1,70 @@
+"""Groups changes into units: whole transactions, in order, that are written together. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from spark_sink.sinks.spanner.writing.row_merger import Change
+
+
+class Position(NamedTuple):
+    """How far a spool is applied: all epochs before ``epoch``, and of that one the first ``events`` events."""
+
+    epoch: int
+    events: int
+
+
+@dataclass(slots=True)
+class Unit:
+    """Whole transactions.
+
+    Attributes:
+        start: the position before them.
+        end: the position after them.
+        transactions: the changes of each.
+    """
+
+    start: Position
+    end: Position
+    transactions: list[list[Change]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> Iterator[Change]:
+        """All changes, in order."""
+        return (change for transaction in self.transactions for change in transaction)
+
+    def halves(self) -> "tuple[Unit, Unit]":
+        """Two units of the same transactions, of which there are at least two."""
+        middle = len(self.transactions) // 2
+        first, second = self.transactions[:middle], self.transactions[middle:]
+        epoch, events = second[0][0].at
+        between = Position(epoch, events)
+        return Unit(self.start, between, first), Unit(between, self.end, second)
+
+
+def units(changes: Iterable[Change], *, start: Position, end: Position, most: int, most_bytes: int) -> Iterator[Unit]:
+    """Groups changes into units.
+
+    Args:
+        changes: in order, from ``start`` on; those of a transaction follow one another, within one epoch.
+        start: the position before the first.
+        end: the position after the last.
+        most: changes of a unit, unless one transaction has more.
+        most_bytes: characters of payloads of a unit, unless one transaction has more.
+    """
+    unit = Unit(start, start)
+    held = size = 0
+    for _, found in groupby(changes, key=lambda change: (change.at[0], change.transaction)):
+        transaction = list(found)
+        length = sum(len(change.payload) for change in transaction)
+        if unit.transactions and (held + len(transaction) > most or size + length > most_bytes):
+            unit.end = Position(*transaction[0].at)
+            yield unit
+            unit, held, size = Unit(unit.end, unit.end), 0, 0
+        unit.transactions.append(transaction)
+        held += len(transaction)
+        size += length
+    if unit.transactions:
+        unit.end = end
+        yield unit

@@ -1,0 +1,107 @@
+"""The options of tables in Delta, Iceberg or Parquet."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from connector.config.sinks import SinkConfig
+from connector.spool.storage.locations import absolute, expanded
+from spark_sink.sinks.tables.reserved_names import refused_property
+
+Format = Literal["delta", "iceberg", "parquet"]
+Mode = Literal["merge", "append"]
+Deletes = Literal["apply", "flag"]
+
+_DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class TablesConfig(SinkConfig):
+    """Tables of Delta, Iceberg or Parquet, one for each table of Spanner."""
+
+    type: Literal["tables"] = "tables"
+    format: Format = "delta"
+    """``delta`` and ``iceberg`` bring their libraries from Maven, unless ``spark.config`` names them."""
+    path: str | None = None
+    """A folder in which each table has one of its own, on disk or as Spark reaches it. Either this or ``database``."""
+    database: str | None = None
+    """A database of Spark's catalog, such as ``sales`` or ``lake.sales``, which exists."""
+    mode: Mode = "merge"
+    """``merge``: the rows as they are in Spanner. ``append``: a row for each change; Parquet has only this."""
+    deletes: Deletes = "apply"
+    """Mode merge: remove deleted rows, or keep them with ``_is_deleted``."""
+    table_properties: dict[str, str] = Field(default_factory=dict)
+    """Properties of the tables that the sink creates, beside its own."""
+
+    @field_validator("path")
+    @classmethod
+    def _location(cls, value: str | None) -> str | None:
+        return None if value is None else expanded(value)
+
+    @field_validator("database")
+    @classmethod
+    def _names(cls, value: str | None) -> str | None:
+        if value is not None and not _DATABASE.fullmatch(value):
+            raise ValueError(f"{value!r} is not the name of a database: use letters, digits and underscores, and dots")
+        return value
+
+    @field_validator("table_properties")
+    @classmethod
+    def _property_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not _PROPERTY.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a table property")
+        return value
+
+    @property
+    def options(self) -> "TableOptions":
+        """What decides the tables and their rows.
+
+        Raises:
+            ValueError: the options contradict each other.
+        """
+        path = None if self.path is None else absolute(self.path)
+        return TableOptions(self.format, path, self.database, self.mode, self.deletes, self.table_properties)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What decides the tables and their rows: that of the section ``sink``, or the arguments of ``merge_into``.
+
+    Raises:
+        ValueError: they contradict each other; the text begins with the name of an option.
+    """
+
+    format: Format
+    path: str | None
+    database: str | None
+    mode: Mode
+    deletes: Deletes
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value, values in (
+            ("format", self.format, ("delta", "iceberg", "parquet")),
+            ("mode", self.mode, ("merge", "append")),
+            ("deletes", self.deletes, ("apply", "flag")),
+        ):
+            if value not in values:
+                raise ValueError(f"{name}: {value!r} is none of {', '.join(values)}")
+        if (self.path is None) == (self.database is None):
+            raise ValueError("path: give either path, a folder for all tables, or database, one of Spark's catalog")
+        if self.format == "parquet" and self.mode == "merge":
+            raise ValueError("mode: Parquet files cannot be merged: use mode append, or format delta or iceberg")
+        if self.format == "parquet" and self.database is not None:
+            raise ValueError("database: format parquet needs path: its commit log is in the folder of each table")
+        if self.mode == "append" and self.deletes == "flag":
+            raise ValueError("deletes: mode append has a row for each change, deletes among them")
+        if why := refused_property(self.format, self.properties):
+            raise ValueError(f"table_properties: {why}")
+
+    @property
+    def where(self) -> str:
+        """The folder or the database, for people."""
+        return self.path if self.path is not None else f"database {self.database}"

@@ -1,0 +1,94 @@
+"""Tables of Delta: the last epoch is the version of a ``SetTransaction`` action in the same commit.
+
+See https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch. Delta itself skips a
+commit whose version it has. Without these options of the session, only an append could have them. The epoch's identity
+is in the commit's ``userMetadata``, and what the user has set for it follows there.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+from pyspark.sql import DataFrame
+
+from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+from spark_sink.sinks.tables.formats.session import OWN, session_options
+from spark_sink.sinks.tables.formats.store import TableStore
+from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sources.changes.offsets import Offset
+
+_CONFIG = "spark.databricks.delta.write"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+_SEARCHED = (1, 30, 1000)
+"""How many of a table's newest commits are searched for the sink's last one, with others' among them."""
+
+_COMMITTED: dict[tuple[str, str], Offset] = {}
+"""What this process has committed last, by table and name: a table's history is read only where it is not known."""
+
+
+class DeltaStore(TableStore):
+    """Tables of Delta."""
+
+    provider = "delta"
+    before_rename = "after SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'): "
+    merged: ClassVar[Mapping[str, str]] = {"delta.enableDeletionVectors": "true"}
+
+    def target(self, name: str) -> str:
+        """By its folder, or by its name in the catalog."""
+        if self._options.path is None:
+            return self._in_database(name)
+        return f"delta.{quoted(f'{self._options.path}/{name}')}"
+
+    def applied(self, name: str) -> Offset:
+        """From the state of the table, which keeps the last version of each application; the identity is searched."""
+        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
+        found = log.forTableWithSnapshot(java_session(self._spark), self._folder(name))
+        version = found.productElement(1).transactions().get(self._progress)
+        if not version.isDefined():
+            return Offset(0)
+        epoch = int(version.get())
+        known = _COMMITTED.get((self.target(name), self._progress))
+        if known is None or known.epoch != epoch:
+            known = Offset(epoch, at=self._identity(name, epoch))
+            self.committed(name, known)
+        return known
+
+    def committed(self, name: str, last: Offset) -> None:
+        """Keeps it, so that the history need not be searched for it."""
+        _COMMITTED[self.target(name), self._progress] = last
+
+    def _identity(self, name: str, epoch: int) -> str:
+        """The identity of an epoch, from the commit that has it; empty if that has expired, or does not have it."""
+        for limit in _SEARCHED:
+            commits = self._spark.sql(f"DESCRIBE HISTORY {self.target(name)} LIMIT {limit}").select("userMetadata")
+            texts = [str(row[0]).split(" ") for row in commits.collect() if row[0]]
+            if found := [words[2] for words in texts if words[:2] == [self._progress, str(epoch)] and words[2:]]:
+                return found[0]
+        return ""
+
+    def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        """Appends by the names of the columns."""
+        del first
+        writer = rows.write.format("delta").mode("append")
+        with self.committing(last):
+            if self._options.path is None:
+                writer.saveAsTable(self._in_database(name))
+            else:
+                writer.save(self._folder(name))
+
+    @contextmanager
+    def committing(self, last: Offset) -> Iterator[None]:
+        """By options of the session."""
+        metadata = f"{self._progress} {last.epoch} {last.at}"
+        users = self._spark.conf.get(_METADATA, None)
+        if users and not users.startswith(OWN):
+            metadata += f" {users}"
+        options = {f"{_CONFIG}.txnAppId": self._progress, f"{_CONFIG}.txnVersion": str(last.epoch), _METADATA: metadata}
+        with session_options(self._spark, options):
+            yield
+
+    def _folder(self, name: str) -> str:
+        if self._options.path is not None:
+            return f"{self._options.path}/{name}"
+        return str(self._spark.sql(f"DESCRIBE DETAIL {self.target(name)}").first()["location"])  # type: ignore[index]

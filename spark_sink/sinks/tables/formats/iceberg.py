@@ -1,0 +1,92 @@
+"""Tables of Iceberg: the last epoch and its identity are properties of the snapshot that has it.
+
+See https://iceberg.apache.org/docs/latest/spark-configuration/#write-options. Snapshots that others make, as compaction
+does, lie between those of the sink; the newest of its own counts, among the ancestors of the current one. Where all
+have expired, the last epoch is not known, and nothing is left out: Spark's checkpoint says what is next.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.formats.session import session_options
+from spark_sink.sinks.tables.formats.store import TableStore
+from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sources.changes.offsets import Offset
+
+_SESSION = "spark.sql.iceberg.snapshot-property"
+
+
+class IcebergStore(TableStore):
+    """Tables of Iceberg; below a folder they are those of a catalog of Hadoop's kind, which needs no service."""
+
+    provider = "iceberg"
+    merged: ClassVar[Mapping[str, str]] = {
+        "format-version": "2",
+        "write.merge.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.delete.mode": "merge-on-read",
+    }
+
+    def __init__(self, spark: SparkSession, options: TableOptions, progress: str) -> None:
+        super().__init__(spark, options, progress)
+        if options.path is not None:
+            self._catalog = catalog_of(options.path)
+            for name, value in catalog_options(options.path).items():
+                spark.conf.set(name, value)
+
+    def target(self, name: str) -> str:
+        """By its name in the catalog."""
+        if self._options.path is None:
+            return self._in_database(name)
+        return f"{self._catalog}.{quoted(name)}"
+
+    def refresh(self, target: str) -> None:
+        """The catalog caches tables for half a minute, without what others commit meanwhile."""
+        self._spark.sql(f"REFRESH TABLE {target}")
+
+    def applied(self, name: str) -> Offset:
+        """From the table's own history of snapshots."""
+        target = self.target(name)
+        self.refresh(target)
+        epoch, at = (f"s.summary['{name}']" for name in self._properties(Offset(0)))
+        found = self._spark.sql(
+            f"SELECT max(struct(CAST({epoch} AS BIGINT) AS epoch, {at} AS at)) AS last FROM {target}.history h"
+            f" JOIN {target}.snapshots s USING (snapshot_id) WHERE h.is_current_ancestor AND {epoch} IS NOT NULL"
+        ).first()
+        last = found["last"] if found is not None else None
+        return Offset(int(last["epoch"]), at=last["at"] or "") if last is not None else Offset(0)
+
+    def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        """Appends by the names of the columns."""
+        del first
+        writer = rows.writeTo(self.target(name))
+        for option, value in self._properties(last).items():
+            writer = writer.option(f"snapshot-property.{option}", value)
+        writer.append()
+
+    @contextmanager
+    def committing(self, last: Offset) -> Iterator[None]:
+        """By options of the session."""
+        options = {f"{_SESSION}.{name}": value for name, value in self._properties(last).items()}
+        with session_options(self._spark, options):
+            yield
+
+    def _properties(self, last: Offset) -> dict[str, str]:
+        """Those of a snapshot; no consumer has a colon in its name."""
+        return {self._progress: str(last.epoch), f"{self._progress}:at": last.at}
+
+
+def catalog_of(path: str) -> str:
+    """The name of the catalog of a folder."""
+    return f"spanner_cdc_{blake2b(path.encode(), digest_size=6).hexdigest()}"
+
+
+def catalog_options(path: str) -> dict[str, str]:
+    """The options of a session that make the catalog of a folder."""
+    name = f"spark.sql.catalog.{catalog_of(path)}"
+    return {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop", f"{name}.warehouse": path}

@@ -1,0 +1,120 @@
+"""What a format of tables must do, so that each epoch is in a table exactly once.
+
+A commit to a table holds whole epochs, and with them, in the same commit, the number of the last one. Whoever commits
+reads that number first, and leaves out the epochs up to it: whatever was killed when, an epoch is neither missing nor
+there twice. The number is kept under a name of the spool and the consumer, for a table may be fed by several, and with
+it the epoch's identity, for a spool that was put back from an older copy has other epochs of the same numbers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.errors import TableError
+from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.lake_table import LakeTable, add_statement, create_statement, quoted
+from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
+from spark_sink.sources.changes.offsets import Offset
+
+
+class TableStore(ABC):
+    """The tables of one format below a folder or in a database.
+
+    Args:
+        spark: the session whose options commits are made with.
+        options: where the tables are, and what is in them.
+        progress: the name under which a table keeps its last epoch.
+    """
+
+    provider: ClassVar[str]
+    """The format's name in Spark SQL."""
+
+    before_rename: ClassVar[str] = ""
+    """What comes before a column can be renamed, for a hint."""
+
+    merged: ClassVar[Mapping[str, str]] = {}
+    """Properties of a table that rows are merged into, which can be overridden."""
+
+    def __init__(self, spark: SparkSession, options: TableOptions, progress: str) -> None:
+        self._spark = spark
+        self._options = options
+        self._progress = progress
+
+    @abstractmethod
+    def target(self, name: str) -> str:
+        """A table as a statement names it."""
+
+    @abstractmethod
+    def applied(self, name: str) -> Offset:
+        """The last epoch that a table has; 0 if it has none, or none is known."""
+
+    @abstractmethod
+    def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        """Commits rows of the epochs from ``first`` to ``last``, with the last one's number and identity."""
+
+    def committed(self, name: str, last: Offset) -> None:
+        """Is called after each commit to a table, with its last epoch."""
+        del name, last
+
+    @contextmanager
+    @abstractmethod
+    def committing(self, last: Offset) -> Iterator[None]:
+        """Every statement that commits meanwhile commits also the number of the last epoch, and its identity."""
+
+    def prepare(self, table: LakeTable) -> bool:
+        """Creates a table, or adds the columns that it lacks.
+
+        Returns:
+            Whether it is known by which key its rows are merged.
+
+        Raises:
+            TableError: a column has another type there, or rows are merged by another key.
+        """
+        appends = self._options.mode == "append"
+        wanted = table.all_columns(appends=appends)
+        target = self.target(table.name)
+        own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
+        self._spark.sql(create_statement(target, self.provider, wanted, {**self._options.properties, **own}))
+        self.refresh(target)
+        found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
+        added = {name: kind for name, kind in wanted.items() if name.lower() not in found}
+        if added:
+            self._spark.sql(add_statement(target, added))
+        self.check_types(table, found, wanted)
+        if appends:
+            return False
+        kept = {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {target}").collect()}
+        if PROPERTY in kept:
+            check_key(table, target, kept[PROPERTY])
+        return PROPERTY in kept
+
+    def refresh(self, target: str) -> None:
+        """Makes sure that the session has the newest state of a table, whoever has committed to it."""
+        del target
+
+    def check_types(self, table: LakeTable, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Compares the columns that are wanted with those that a table has, by their names in small letters.
+
+        Raises:
+            TableError: the type of one differs.
+        """
+        target = self.target(table.name)
+        for name, kind in wanted.items():
+            if (there := found.get(name.lower(), kind)) != kind:
+                raise TableError(
+                    f"column {name} of table {table.source} is {kind}, but in {target} it is {there}",
+                    hint=f"{self.type_hint(target, name)} `spanner-cdc backfill --table {table.source}` brings its"
+                    " values.",
+                )
+
+    def type_hint(self, target: str, column: str) -> str:
+        """What to do about a column of another type, for a hint."""
+        renaming = f"ALTER TABLE {target} RENAME COLUMN {quoted(column)} TO ..."
+        return f"Rename it there ({self.before_rename}{renaming}): it is added again, empty."
+
+    def _in_database(self, name: str) -> str:
+        parts = [*(self._options.database or "").split("."), name]
+        return ".".join(map(quoted, parts))

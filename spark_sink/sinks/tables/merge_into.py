@@ -1,0 +1,392 @@
+"""``merge_into()``: a micro-batch's changes into typed tables, each epoch exactly once.
+
+For each table the changes of the epochs that it does not have yet are typed, merged to one row a key, and written in
+one commit, which also says up to which epoch the table is (:mod:`spark_sink.sinks.tables.formats`). So the tables are
+right whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
+from connector.spool.consumers import checked_name
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
+from spark_sink.errors import TableError, TableNameError
+from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.tables.applied_epochs import identified, start_over
+from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
+from spark_sink.sinks.tables.formats.session import OWN, writing
+from spark_sink.sinks.tables.formats.store import TableStore
+from spark_sink.sinks.tables.formats.stores import STORES
+from spark_sink.sinks.tables.lake_table import (
+    DELETED,
+    LakeTable,
+    backfill_statement,
+    colliding,
+    merge_statement,
+    table_name,
+    taken_names,
+)
+from spark_sink.sinks.tables.reserved_names import kept_names
+from spark_sink.sinks.tables.row_merger import merged, newest, with_times
+from spark_sink.sinks.tables.table_faults import naming, refused, tried
+from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
+from spark_sink.sources.changes.known_tables import KnownTables, type_name
+from spark_sink.sources.changes.spool_copies import check_copy
+from spark_sink.sources.changes.typed import spool_of, typed_as
+
+CONSUMER = "merge_into"
+
+_AT_A_TIME = 4
+"""Tables that are committed to at the same time."""
+
+_ROWS_OF_A_TASK = 100_000
+"""Changes that one task merges: each task of a merge leaves a file, and small files slow every later merge down."""
+
+_METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
+"""The fields of ``source_metadata`` that are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a micro-batch had for its tables.
+
+    Attributes:
+        first: its first epoch with events; 0 if it has none.
+        last: its last one.
+        events: the events of each table, those that the table had already among them.
+    """
+
+    first: int
+    last: int
+    events: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a micro-batch.
+
+    Attributes:
+        merged: its epochs and events.
+        stopped: the tables that cannot be written until somebody mends them, with their errors. The others are.
+    """
+
+    merged: Merged
+    stopped: Mapping[str, SpannerCdcError]
+
+
+def merge_into(
+    events: DataFrame,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    database: str | None = None,
+    format: Format = "delta",  # noqa: A002 - Spark's own word for it
+    mode: Mode = "merge",
+    deletes: Deletes = "apply",
+    table_properties: Mapping[str, str] | None = None,
+    consumer: str = CONSUMER,
+    spool: str | os.PathLike[str] | None = None,
+) -> Merged:
+    """Brings changes into typed tables of Delta, Iceberg or Parquet: for ``foreachBatch``, each epoch exactly once.
+
+    Tables are created, and widened by new columns. A table of Spanner is ``table``, or ``schema_table`` in a named
+    schema. Its columns have the types of :func:`spark_sink.typed`.
+
+    It knows of no backfill: merge rows of a backfill's spool before the changes, or with ``deletes="flag"``.
+
+    Args:
+        events: rows of the source ``spanner-change-stream``, whole epochs of them.
+        path: a folder in which each table has one of its own; either this or ``database``.
+        database: a database of Spark's catalog, which exists.
+        format: ``delta``, ``iceberg`` or ``parquet``; the library of the first two is to be in the session.
+        mode: ``merge`` for rows as they are in Spanner, with ``_commit_timestamp``, ``_change_sequence_number`` and
+            ``_is_deleted``; ``append`` for a row for each change, with the columns that :func:`spark_sink.typed` adds.
+            ``_commit_timestamp`` is a timestamp of microseconds.
+        deletes: mode ``merge``: ``apply`` removes deleted rows, ``flag`` keeps them with ``_is_deleted``.
+        table_properties: of tables that are created.
+        consumer: the name under which a table keeps up to which epoch it is; another for each query that brings
+            other tables or rows of the spool to the same place.
+        spool: the path of the spool; needed if ``events`` was transformed so that it no longer names its spool.
+
+    Returns:
+        The epochs, and the events of each table.
+
+    Raises:
+        ConfigurationError: an argument is invalid, the spool is not known, or tables or columns collide.
+        SinkError: a column has another type in the destination, a table another key, or a value cannot be written.
+        SpoolError: the spool cannot be read, or is another copy than the one that the tables were written from.
+    """
+    try:
+        folder = absolute(os.fspath(path)) if path else None
+        options = TableOptions(format, folder, database, mode, deletes, dict(table_properties or {}))
+        checked_name(consumer)
+    except (ValueError, SpoolError) as error:
+        raise ConfigurationError([str(error)]) from None
+    written = TablesWriter(Spool.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
+    for stopped in written.stopped.values():
+        raise stopped  # the other tables are written, and a repeated micro-batch leaves them as they are
+    return written.merged
+
+
+class TablesWriter:
+    """Brings micro-batches of a spool into tables.
+
+    Args:
+        spool: the spool.
+        options: where the tables are, and what is in them.
+        consumer: the name under which tables keep up to which epoch they are.
+        keeps: whether the events of a table are written; those of the others are left out.
+        is_there: whether a table is in the destination, so that no other can have its name; None as ``keeps``.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        options: TableOptions,
+        consumer: str,
+        keeps: Callable[[str], bool] = lambda _: True,
+        is_there: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._spool = spool
+        self._options = options
+        self._consumer = consumer
+        self._keeps = keeps
+        self._is_there = is_there or keeps
+        self._compared: set[tuple[int, str]] = set()
+        self._own = KnownTables(spool)
+        self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
+
+    def write(
+        self,
+        events: DataFrame,
+        *,
+        tombstones: frozenset[str] = frozenset(),
+        of_backfill: bool = False,
+        is_stopped: Callable[[str], bool] = lambda _: False,
+    ) -> Written:
+        """Brings the events of whole epochs into their tables; one that cannot be written keeps no other from it.
+
+        Args:
+            events: rows of the source.
+            tombstones: tables whose deleted rows are kept for now, whatever the option says.
+            of_backfill: whether the rows are those of a backfill, which may have changed since.
+            is_stopped: whether a table is stopped already: its events are only counted.
+
+        Raises:
+            SpoolError: see :func:`merge_into`.
+            PySparkException, Py4JError: Spark or the destination fails for more than one table.
+        """
+        with _kept(events) as kept:
+            found = kept.groupBy("object").agg(
+                F.count(F.lit(1)).alias("events"),
+                F.min("epoch").alias("first"),
+                F.max("epoch").alias("last"),
+                F.collect_set(F.col("source_metadata").getField("primary_keys")).alias("keys"),
+                F.bool_or(_is_partial()).alias("partial"),
+                F.min(F.when(_is_update(), F.size(F.json_object_keys(F.col("payload"))))).alias("columns"),
+            )
+            rows = [row for row in found.collect() if self._keeps(row["object"])]
+            counts = sorted(rows, key=lambda row: str(row["object"]))
+            if not counts:
+                return Written(Merged(0, 0, {}), {})
+            merged = Merged(
+                min(row["first"] for row in counts),
+                max(row["last"] for row in counts),
+                {row["object"]: row["events"] for row in counts},
+            )
+            keeps = frozenset(merged.events) if self._options.deletes == "flag" else tombstones
+            self._compared.clear()
+            due = [row for row in counts if not is_stopped(row["object"])]
+            with writing(events.sparkSession):
+                return Written(merged, self._write(kept, due, merged, _Merging(keeps, of_backfill)))
+
+    def _write(
+        self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging"
+    ) -> Mapping[str, SpannerCdcError]:
+        """Returns the tables that cannot be written, with their errors."""
+        store = self.store(events.sparkSession)
+        last = identified(self._spool, batch.last)
+        stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, self.tables()))
+        tables: dict[str, LakeTable] = {}
+        keyed, applied = dict[str, bool](), dict[str, int]()
+
+        @contextmanager
+        def only(name: str) -> Iterator[None]:
+            """Surrounds what is done for one table."""
+            try:
+                yield
+            except (TableError, TableNameError) as error:
+                stopped[name] = error
+
+        def prepare(name: str) -> None:
+            table = self.table(name)
+            with naming(table, store.target(table.name), events):  # before the options of commits are set
+                keyed[name] = tried(name, store.prepare, table)
+                applied[name] = self._applied(store, table)
+            tables[name] = table
+
+        for name in (row["object"] for row in counts if row["object"] not in stopped):
+            with only(name):
+                prepare(name)
+        due = [row for row in counts if row["object"] in tables and row["last"] > applied[row["object"]]]
+
+        def append(table: LakeTable, rows: DataFrame, row: Row) -> None:
+            done = self._applied(store, table)  # another run of this query may have committed meanwhile
+            if done < row["last"]:
+                left = _after(rows, "_epoch", done, row["first"])
+                store.append(left, table.name, max(batch.first, done + 1), last)
+
+        def one(row: Row) -> None:
+            table, done = tables[row["object"]], applied[row["object"]]
+            left = _after(events, "epoch", done, row["first"])
+            if self._options.mode == "append":
+                appended = _typed(left, table).select(*table.all_columns(appends=True))
+                tried(table.source, append, table, appended, row)
+            else:
+                check_nanoseconds(events, table)
+                is_certain = keyed[row["object"]] and not merging.of_backfill
+                left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
+                lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
+                whole = not (row["partial"] or lacks_columns)
+                typed = _typed(left, table)
+                keeps = table.source in merging.keeps_deleted
+                rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
+                changes = rows.coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
+                self._merge(store, table, changes, merging, whole=whole)
+            store.committed(table.name, last)
+
+        def named(row: Row) -> None:
+            table = tables[row["object"]]
+            with only(table.source), naming(table, store.target(table.name), events):
+                one(row)
+
+        with store.committing(last), ThreadPoolExecutor(_AT_A_TIME) as threads:
+            list(threads.map(named, due))
+        return stopped
+
+    def _applied(self, store: TableStore, table: LakeTable) -> int:
+        """The last epoch that a table has.
+
+        Raises:
+            SpoolError: it is of another copy of the spool.
+        """
+        done = store.applied(table.name)
+        if done.epoch and (done.epoch, done.at) not in self._compared:
+            check_copy(self._spool, f"table {store.target(table.name)}", done, start_over(self._spool, done))
+            self._compared.add((done.epoch, done.at))
+        return done.epoch
+
+    def _merge(
+        self, store: TableStore, table: LakeTable, changes: DataFrame, merging: "_Merging", *, whole: bool
+    ) -> None:
+        spark, view = changes.sparkSession, f"spanner_cdc_{uuid4().hex}"
+        changes.createOrReplaceTempView(view)
+        try:
+            tried(table.source, spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+        finally:
+            spark.catalog.dropTempView(view)
+
+    def tables(self) -> list[str]:
+        """The tables of Spanner that the spool knows."""
+        return self._known.names()
+
+    def remove_deleted(self, spark: SparkSession, name: str) -> None:
+        """Removes the deleted rows of a table of Spanner, if it is there and has any.
+
+        Raises:
+            TableError: Spark refuses to.
+        """
+        store = self.store(spark)
+        target = store.target(table_name(name))
+        try:
+            store.refresh(target)
+            has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
+        except AnalysisException:
+            return  # there is no such table yet
+        if has_any:
+            with refused(name, target), writing(spark):
+                tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+
+    def table(self, name: str) -> LakeTable:
+        """A table of the destination, with every column that it has had.
+
+        Raises:
+            TableNameError: a column has the name of one that is added, or the format keeps a name for itself.
+        """
+        known = self._known if name in self._known.names() else self._own
+        types = known.columns(name)
+        options = self._options
+        kept = kept_names(
+            name, types, format=options.format, merges=options.mode == "merge", below_path=options.database is None
+        )
+        if problems := [*filter(None, [taken_names(name, types)]), *kept]:
+            raise TableNameError(problems)
+        columns = {column: type_name(of_type) for column, of_type in types.items()}
+        return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)
+
+    def store(self, spark: SparkSession) -> TableStore:
+        """The tables in a session."""
+        progress = f"{OWN}{self._spool.header().spool_id}.{self._consumer}"
+        return STORES[self._options.format](spark, self._options, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merging:
+    """How rows are merged: the tables whose deleted rows are kept, and whether the rows are those of a backfill."""
+
+    keeps_deleted: frozenset[str]
+    of_backfill: bool
+
+    def statement(self, table: LakeTable, target: str, rows: str, *, whole: bool) -> str:
+        if self.of_backfill:
+            return backfill_statement(table, target, rows)
+        keeps = table.source in self.keeps_deleted
+        return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
+
+
+def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[str, SpannerCdcError]:
+    """Those of some tables whose name in the destination is that of another table, too."""
+    found = colliding(sorted({*names, *others}))
+    return {name: TableNameError([found[name]]) for name in names if name in found}
+
+
+def _typed(events: DataFrame, table: LakeTable) -> DataFrame:
+    return with_times(typed_as(events, table.source, table.types, instants=True))
+
+
+def _after(rows: DataFrame, column: str, done: int, first: int) -> DataFrame:
+    """The rows of the epochs after ``done``; ``first`` is their first epoch, which is mostly a later one.
+
+    A number in a filter is in the code that Spark generates: each micro-batch would have classes of its own.
+    """
+    return rows if first > done else rows.where(F.col(column) > done)
+
+
+def _is_update() -> Column:
+    return F.col("source_metadata").getField("mod_type") == F.lit("UPDATE")
+
+
+def _is_partial() -> Column:
+    return _is_update() & ~F.col("source_metadata").getField("value_capture_type").isin(*WHOLE_ROWS)
+
+
+@contextmanager
+def _kept(events: DataFrame) -> Iterator[DataFrame]:
+    """The columns and the fields that are needed, read once."""
+    metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
+    names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
+    kept = events.select(*names, metadata.alias("source_metadata")).persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

@@ -1,0 +1,135 @@
+"""Replays the dead letters of stopped tables, in Spark: each file is a commit with the number of its last epoch.
+
+A table leaves out what it has by that number, so that a replay that was killed changes nothing twice. A file that is
+rejected again keeps the later ones of its table from being sent before it. Rows of a backfill are merged as the
+backfill does; deleted rows are kept meanwhile, and removed in the end.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from connector.config.loading import Config
+from connector.core.filters import RecordFilter
+from connector.spool.backfill.records import backfills, unfinished_tables
+from connector.spool.reading import Spool
+from spark_sink.errors import SinkError, clear_line
+from spark_sink.failures import SPARK_ERRORS
+from spark_sink.session import need_java, session, stop_session
+from spark_sink.sinks.shared.dead_letters import Replay
+from spark_sink.sinks.shared.known_schemas import Rejections
+from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
+from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.libraries import spark_options
+from spark_sink.sinks.tables.merge_into import TablesWriter
+
+_COLUMNS = ("object", "uuid", "change_sequence_number", "source_metadata", "payload", "epoch")
+"""The columns of an event that a table needs."""
+
+
+@contextmanager
+def replay_into(config: Config) -> Iterator[Replay]:
+    """A replay of dead letters, which holds the sink's lock.
+
+    Raises:
+        SpoolError: there is no spool, or the sink has never delivered from it.
+        SpoolMismatchError: it is another stream's.
+        SpoolInUseError: the sink runs.
+        SinkError: Spark cannot be started; or, from the replay, fails for more than one table.
+    """
+    assert isinstance(config.sink, TablesConfig)
+    spool = replayed_spool(config)
+    with held(spool, config) as spools, _started(config, config.sink) as spark:
+        replay = TablesReplay(config, config.sink, spool, spools, spark)
+        with _in_words():
+            yield replay
+            replay.settle()
+
+
+class TablesReplay:
+    """Sends the dead letters of stopped tables.
+
+    Args:
+        config: the configuration.
+        sink: its sink.
+        spool: the change stream's.
+        spools: that, and those of its backfills; their locks are held.
+        spark: a session with the format's library.
+    """
+
+    def __init__(
+        self, config: Config, sink: TablesConfig, spool: Spool, spools: ReplayedSpools, spark: SparkSession
+    ) -> None:
+        self._spool = spool
+        self._spools = spools
+        self._spark = spark
+        self._delivery = TablesDelivery(config, sink)
+        self._unfinished = unfinished_tables(spool)
+        known = [spool, *(one.spool for one in backfills(spool))]
+        tables = config.source.tables
+        kept = RecordFilter(tables.include, tables.exclude).keeps  # two had one name until one was excluded
+        self._writers = {
+            one.header().spool_id: (TablesWriter(one, sink.options, sink.name, is_there=kept), one is not spool)
+            for one in known
+        }
+        self._rejected: dict[tuple[str, str], str] = {}
+        self._written: set[str] = set()
+
+    def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
+        """Writes the dead letters of a file: all of them, or none."""
+        spool_id = name.partition("_")[0]
+        table: str = rows.column("object")[0].as_py()
+        if spool_id not in self._writers:
+            return _all(rows, "it is of another spool: replay it with that spool (spool.path), or remove it")
+        if self._spools.will_repeat(name, rows):
+            return None
+        if (spool_id, table) in self._rejected:
+            return _all(rows, self._rejected[spool_id, table])
+        writer, of_backfill = self._writers[spool_id]
+        tombstones = self._delivery.keep_deleted(table, self._unfinished)
+        events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(_COLUMNS)]))
+        stopped = writer.write(events, tombstones=tombstones, of_backfill=of_backfill).stopped
+        if table in stopped:
+            self._rejected[spool_id, table] = str(stopped[table])
+            return _all(rows, str(stopped[table]))
+        self._written.add(table)
+        return []
+
+    def tried(self, table: str, *, left: int) -> None:
+        """A table whose last dead letter is written is no longer stopped."""
+        if not left and table in self._written:
+            self._spools.resume(table)
+
+    def settle(self) -> None:
+        """Removes deleted rows that were kept for dead letters of a backfill."""
+        if self._delivery.is_due(self._unfinished):
+            self._delivery.settle(self._spark, self._unfinished)
+
+
+def _all(rows: pa.RecordBatch, why: str) -> Rejections:
+    return [(index, why) for index in range(rows.num_rows)]
+
+
+@contextmanager
+def _started(config: Config, sink: TablesConfig) -> Iterator[SparkSession]:
+    need_java()
+    options = spark_options(sink, config.spark)
+    with ExitStack() as stack, _in_words():
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        spark = session(config.spark.model_copy(update={"config": options}), folder, verbose=False)
+        stack.callback(stop_session, spark)
+        yield spark
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Turns an error of Spark into one with a line of its own words, without a row's values."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise SinkError(clear_line(error)) from None

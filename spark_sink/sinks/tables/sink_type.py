@@ -1,0 +1,115 @@
+"""Registers tables of Delta, Iceberg or Parquet as ``sink.type: tables``."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from connector.config.loading import Config
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
+from connector.config.sinks import Location, WatchedStream
+from connector.core.schemas import TableSchema
+from connector.envelope.envelope import WHOLE_ROWS
+from spark_sink.sinks.shared.omitted_changes import omitted_changes
+from spark_sink.sinks.shared.sink_type import SparkSinkType
+from spark_sink.sinks.tables import libraries
+from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.lake_table import colliding_names, taken_names
+from spark_sink.sinks.tables.reserved_names import FORMATS, kept_names
+from spark_sink.sources.changes.known_tables import type_name
+
+if TYPE_CHECKING:
+    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.delivery import Delivery
+
+
+class TablesSink(SparkSinkType[TablesConfig]):
+    """Typed tables of a lakehouse."""
+
+    def default_options(self) -> TablesConfig:
+        """Anywhere."""
+        return TablesConfig()
+
+    def check_options(self, sink: TablesConfig, envelope: EnvelopeConfig) -> None:
+        """Checks the options against each other, and that the envelope is Datastream's."""
+        try:
+            sink.options  # noqa: B018 - checks them
+        except ValueError as error:
+            raise ValueError(f"sink.{error}") from None
+        if envelope.format != "datastream":
+            raise ValueError(f"envelope.format: sink tables needs the datastream envelope, not {envelope.format}")
+
+    def destination(self, sink: TablesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        """Which tables are written, and what their rows are."""
+        del source, envelope
+        return {"sink.format": sink.format, "sink.path": sink.options.where, "sink.mode": sink.mode}
+
+    def locations(self, sink: TablesConfig) -> Sequence[Location]:
+        """Dead letters: Spark's own file systems write the tables."""
+        return [Location("sink.dead_letters", sink.dead_letters)]
+
+    def library_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
+        """That there is no library of the format for the installed Spark."""
+        missing = libraries.missing_library(sink, spark.config)
+        return [missing] if missing else []
+
+    def stream_decides(self, sink: TablesConfig) -> bool:
+        """Rows are not completed."""
+        return True
+
+    def stream_errors(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
+        """Names that collide, and those that the format keeps for itself."""
+        errors = [f"sink: {why}" for why in colliding_names([table.table for table in stream.tables])]
+        if stream.completes_rows:
+            errors.append(
+                "source.complete_rows: sink tables does not complete rows: mode merge needs no whole ones, it leaves"
+                " a column that was not captured as it is"
+            )
+        return [*errors, *(f"sink: {why}" for table in stream.tables for why in self._problems(table, sink))]
+
+    def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
+        """What rows lack."""
+        found: list[str] = []
+        if sink.mode == "merge":
+            found += omitted_changes(stream)
+        if sink.mode == "append" and stream.value_capture_type not in WHOLE_ROWS:
+            found.append(
+                f"sink.mode: change stream {stream.name} captures {stream.value_capture_type}: an appended UPDATE has"
+                " only the columns that _present names, the others are NULL"
+            )
+        return found
+
+    def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
+        """In Spark SQL."""
+        return {"tables": {column.name: type_name(column.type) for column in table.columns}}
+
+    def table_problems(self, table: TableSchema) -> Sequence[str]:
+        """Columns with the name of one that is added, and names that one of the formats keeps for itself."""
+        sinks = [TablesConfig.model_validate({"format": name}) for name in FORMATS]
+        return list(dict.fromkeys(why for sink in sinks for why in self._problems(table, sink)))
+
+    def _problems(self, table: TableSchema, sink: TablesConfig) -> list[str]:
+        columns = [column.name for column in table.columns]
+        taken = taken_names(table.table, columns)
+        kept = kept_names(
+            table.table, columns, format=sink.format, merges=sink.mode == "merge", below_path=sink.database is None
+        )
+        return [*([taken] if taken else []), *kept]
+
+    def spark_options(self, sink: TablesConfig, spark: SparkConfig) -> Mapping[str, str]:
+        """With the format's library."""
+        return libraries.spark_options(sink, spark)
+
+    def delivery(self, config: Config, sink: TablesConfig) -> "Delivery":
+        """Merges or appends in Spark."""
+        from spark_sink.sinks.tables.delivery import TablesDelivery
+
+        return TablesDelivery(config, sink)
+
+    def replay_into(self, config: Config, sink: TablesConfig) -> "AbstractContextManager[Replay]":
+        """Merges or appends in Spark."""
+        from spark_sink.sinks.tables.replay import replay_into
+
+        return replay_into(config)
+
+
+SINK = TablesSink(TablesConfig)

@@ -1,0 +1,131 @@
+"""Tables that are stopped: their changes become dead letters, in order, until these are replayed or removed.
+
+A table that cannot be written is stopped from that micro-batch on, also once its cause is gone: a later change must not
+overtake its dead letters, for a table leaves out the epochs up to its last one. So a table is stopped as long as it has
+dead letters of the spool, whatever process comes next.
+
+The dead letters are read from the spool. A file of them has whole epochs, because a commit to a table has whole epochs.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector import log
+from connector.errors import SpannerCdcError
+from connector.spool.manifest import Manifest
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
+from spark_sink.sinks.shared.dead_letters import DeadLetters, folder_of
+
+_FILE_BYTES = 8 * 1024 * 1024
+"""Bytes of events in a file of dead letters, unless one epoch has more: a replay has one commit for each."""
+
+ROWS_KEPT = "its deleted rows are kept with _is_deleted"
+"""What the reason begins with why a table is reported that has no dead letters: see the sink's delivery."""
+
+_OF_SINK = re.compile(r"[0-9a-f]+_tables(_\d+)+")
+"""The names of this sink's files, of any spool: the spool's id, the first and the last epoch."""
+
+
+class StoppedTables:
+    """The stopped tables of a spool; the process that delivers from it writes their dead letters.
+
+    Args:
+        spool: the spool.
+        consumer: the sink's name.
+        dead_letters: the sink's dead-letter store.
+
+    Raises:
+        SinkError: from every method, if the store cannot be read or written.
+        SpoolError: from every method, if the spool cannot be read.
+    """
+
+    def __init__(self, spool: Spool, consumer: str, dead_letters: DeadLetters) -> None:
+        self._spool = spool
+        self._dead_letters = dead_letters
+        self._prefix = f"{spool.header().spool_id}_tables_"
+        self._folders = set(dead_letters.folders(lambda name: name.startswith(self._prefix)))
+        found = report_of(spool, consumer).stopped
+        reported = {table: why for table, why in found.items() if not why.startswith(ROWS_KEPT)}
+        self._reasons = {table: why for table, why in reported.items() if folder_of(table) in self._folders}
+        self.resumed = frozenset(reported) - self._reasons.keys()
+        """Tables that were stopped, and whose dead letters were removed."""
+        for table in sorted(self.resumed):
+            self._say(
+                f"table {table} continues: there are no dead letters of it at {dead_letters.root} any more. If they"
+                f" were not replayed, `spanner-cdc backfill --table {table}` brings its rows",
+                table,
+                "table_resumed",
+                logging.WARNING,
+            )
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why each table is stopped, as far as it was asked for."""
+        return self._reasons
+
+    def has(self, table: str) -> bool:
+        """True if a table is stopped: the store is looked through once, for only this process adds to it."""
+        if folder_of(table) in self._folders:
+            self._reasons.setdefault(table, "its earlier changes are dead letters")
+        return table in self._reasons
+
+    def stop(self, errors: Mapping[str, SpannerCdcError]) -> None:
+        """Stops tables, with a line for each."""
+        for table, error in errors.items():
+            self._reasons[table] = str(error)
+            self._say(
+                f"table {table} is stopped, and the others continue: {error}. Its changes become dead letters at"
+                f" {self._dead_letters.root}: once it is mended, stop the sink, and run"
+                " `spanner-cdc dead-letters replay`",
+                table,
+                "table_stopped",
+                logging.ERROR,
+            )
+
+    def put(self, tables: Iterable[str], first: int, last: int) -> int:
+        """Writes the events of tables that some epochs have as dead letters, durably; returns how many there are."""
+        return sum(self._put(table, first, last) for table in tables if self.has(table))
+
+    def _put(self, table: str, first: int, last: int) -> int:
+        waiting: list[pa.RecordBatch] = []
+        count = 0
+        for manifest in self._spool.manifests(first, last):
+            if table in manifest.tables:
+                waiting += self._rows(table, manifest)
+            if sum(rows.nbytes for rows in waiting) >= _FILE_BYTES:
+                count += self._write(table, waiting)
+                waiting = []
+        return count + self._write(table, waiting)
+
+    def _rows(self, table: str, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+        """A table's events of an epoch."""
+        for file in manifest.files:
+            for batch in self._spool.batches(file):
+                rows = batch.filter(pc.equal(batch.column("object"), table))
+                if rows.num_rows:
+                    yield rows
+
+    def _write(self, table: str, found: Sequence[pa.RecordBatch]) -> int:
+        """Writes a file; its name has its epochs, so that files that are as old as each other are in their order."""
+        if not found:
+            return 0
+        (rows,) = pa.Table.from_batches(found).combine_chunks().to_batches()
+        epochs = pc.min_max(rows.column("epoch")).as_py()
+        name = f"{self._prefix}{epochs['min']:016d}_{epochs['max']:016d}"
+        self._dead_letters.put(table, name, rows, [self._reasons[table]] * rows.num_rows)
+        self._folders.add(folder_of(table))
+        return int(rows.num_rows)
+
+    def _say(self, line: str, table: str, action: str, level: int) -> None:
+        log.say("spark_sink", line, action=action, level=level, table=table)
+
+
+def with_dead_letters(dead_letters: DeadLetters, tables: Iterable[str]) -> frozenset[str]:
+    """Those of some tables that have dead letters of this sink: of the stream, or of a backfill."""
+    folders = dead_letters.folders(lambda name: _OF_SINK.fullmatch(name) is not None)
+    return frozenset(table for table in tables if folder_of(table) in folders)

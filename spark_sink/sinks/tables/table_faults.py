@@ -1,0 +1,108 @@
+"""Errors of one table: commits that are tried again, and what stops a table while the others continue.
+
+An error about a value that cannot be written names its table and column, and not the value.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
+
+from pyspark.sql import DataFrame
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from connector.core.health.retries import Cause
+from connector.telemetry.retrying import attempts
+from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value
+from spark_sink.failures import SPARK_ERRORS
+from spark_sink.sinks.tables.lake_table import LakeTable
+from spark_sink.sources.changes.typed import columns_not_castable
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_ATTEMPTS = 10
+"""How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
+
+_CONFLICT_HINT = "See what else writes it, such as a job that compacts it, and let it run less often."
+
+_CONFLICT = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "ValidationException",
+    "CommitFailedException",
+    "AlreadyExistsException",
+    "ALREADY_EXISTS",
+    "name already exists",
+)
+"""In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
+
+
+def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:
+    """Commits to a table of Spanner's; tries it again where another commit came before."""
+
+    def cause(error: BaseException) -> Cause:
+        del error  # the texts of Delta and Iceberg may have values
+        return Cause(f"table {table} cannot be written", "", "others change it at the same time", _CONFLICT_HINT)
+
+    with attempts(cause, table) as noted:
+        retrying = Retrying(
+            retry=retry_if_exception(_is_conflict),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(max=5),
+            before_sleep=noted.before_sleep,
+            reraise=True,
+        )
+        return retrying(commit, *args, **options)
+
+
+@contextmanager
+def naming(table: LakeTable, target: str, events: DataFrame) -> Iterator[None]:
+    """Writes events of a table; an error of Spark that concerns only this table becomes one that names it.
+
+    Args:
+        table: the table.
+        target: the table, as a statement names it.
+        events: the events, in which the columns of a value that cannot be cast are searched.
+
+    Raises:
+        TableError: a value cannot be written, or Spark refuses the table whatever its rows are.
+    """
+    try:
+        with refused(table.source, target):
+            yield
+    except SPARK_ERRORS as error:
+        if not is_of_value(error):
+            raise
+        columns: list[str] = []
+        with suppress(*SPARK_ERRORS):
+            columns = columns_not_castable(events, table.source, table.types)
+        raise TableError(_line(table, columns, condition(error)), hint=_HINT) from None
+
+
+@contextmanager
+def refused(table: str, target: str) -> Iterator[None]:
+    """Surrounds what is done with a table of Spanner.
+
+    Raises:
+        TableError: Spark refuses that, whatever the rows are, and may take it of another table.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if is_of_value(error) or _is_conflict(error) or not is_of_statement(error):
+            raise
+        raise TableError(f"table {table} cannot be written to {target}: {clear_line(error)}") from error
+
+
+_HINT = "Look for it in `payload` of the source spanner-change-stream, or drop the constraint that forbids it."
+
+
+def _line(table: LakeTable, columns: list[str], why: str) -> str:
+    of_columns = f", {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}," if columns else ""
+    return f"a value of table {table.source}{of_columns} cannot be written to table {table.name}: {why}"
+
+
+def _is_conflict(error: BaseException) -> bool:
+    """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
+    return isinstance(error, SPARK_ERRORS) and any(name in str(error) for name in _CONFLICT)

@@ -1,0 +1,189 @@
+"""The data source ``spanner-change-stream``: the events of a spool as rows, as a stream or as a batch.
+
+A task maps the Arrow files of its epochs into memory, verifies their checksums, and hands the record batches to Spark.
+Only the envelope ``opencdc`` needs a conversion.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from connector.envelope.envelope import SCHEMA
+from connector.envelope.opencdc import OpenCdcWriter
+from connector.errors import ConfigurationError, SpoolError
+from connector.spool.destinations import check_not_a_sink
+from connector.spool.manifest import Manifest, SegmentFile
+from connector.spool.reading import Spool
+from spark_sink.sources.changes import opencdc_rows
+from spark_sink.sources.changes.admission import runs
+from spark_sink.sources.changes.epoch_stream import EpochStreamReader
+from spark_sink.sources.changes.event_columns import of_spool
+from spark_sink.sources.changes.gap_warnings import warning_of_gaps
+from spark_sink.sources.changes.in_job import InJobReader
+from spark_sink.sources.changes.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
+from spark_sink.sources.changes.read_limits import ReadMaxRows
+
+FORMAT = "spanner-change-stream"
+
+
+@dataclass(frozen=True)
+class EventsPartition(InputPartition):
+    """What a task reads: segments in order; only rows of ``tables`` are returned, or all rows if it is None."""
+
+    spool: str
+    files: tuple[SegmentFile, ...]
+    tables: tuple[str, ...] | None
+    envelope: Envelope = DATASTREAM
+
+
+class SpannerChangeStream(DataSource):
+    """Change events of a Cloud Spanner change stream, from a spool.
+
+    Args:
+        options: see :class:`spark_sink.sources.changes.options.SourceOptions`.
+    """
+
+    cores = 0
+    """The largest number of tasks of a micro-batch; 0 for one for each processor of this machine."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of an event, or of an OpenCDC record.
+
+        Raises:
+            SpoolError: there is no spool, and no reader inside the job to create it.
+        """
+        if self._options.in_job is None:
+            existing(self._options.spool)
+        if self._options.envelope == OPENCDC:
+            return opencdc_rows.spark_schema()
+        return of_spool(self._options.spool)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads all epochs that are in the spool when the query is planned."""
+        if self._options.in_job is not None:
+            raise ConfigurationError(
+                ["a batch read needs an existing spool: omit projectId, instanceId, databaseId and changeStream"]
+            )
+        return EventsBatchReader(self._options, self._tasks())
+
+    def streamReader(self, schema: StructType) -> "EventsStreamReader":  # noqa: N802
+        """Reads every epoch in order, each once."""
+        return EventsStreamReader(self._options, self._tasks())
+
+    def _tasks(self) -> int:
+        return self.cores or os.cpu_count() or 1
+
+
+class EventsBatchReader(DataSourceReader):
+    """Reads the epochs that are in the spool; does not record progress."""
+
+    def __init__(self, options: SourceOptions, cores: int) -> None:
+        self._options = options
+        self._cores = cores
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks for all epochs that are in the spool now."""
+        spool = existing(self._options.spool)
+        manifests = spool.manifests(spool.floor(), spool.latest())
+        return planned(self._options, warning_of_gaps(manifests), self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows that a task reads."""
+        return read(partition)
+
+
+class EventsStreamReader(EpochStreamReader):
+    """Returns events to a streaming query."""
+
+    def __init__(self, options: SourceOptions, cores: int) -> None:
+        super().__init__(
+            options.spool,
+            options.consumer,
+            limit=ReadMaxRows(options.max_rows) if options.max_rows else None,
+            in_job=InJobReader(options.in_job, options.spool) if options.in_job else None,
+        )
+        self._options = options
+        self._cores = cores
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """The oldest epoch; the consumer must not have the name of a sink."""
+        check_not_a_sink(self._spool, self._consumer)
+        return super().initialOffset()
+
+    def admits(self, table: str) -> bool:
+        """True if option ``tables`` names the table."""
+        return self._options.admits(table)
+
+    def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:
+        """The tasks for these epochs."""
+        return planned(self._options, epochs, self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows that a task reads."""
+        return read(partition)
+
+
+def existing(path: str) -> Spool:
+    """The spool at a path.
+
+    Raises:
+        SpoolError: there is none.
+    """
+    spool = Spool.at(path)
+    try:
+        spool.header()
+    except FileNotFoundError:
+        raise SpoolError(
+            f"there is no spool at {path}",
+            hint="Start the daemon that writes it with `spanner-cdc read CONFIG`, or set projectId, instanceId,"
+            " databaseId and changeStream to read inside this job.",
+        ) from None
+    return spool
+
+
+def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:
+    """Distributes the segments with rows of the requested tables among tasks: contiguous, about equal in bytes."""
+    files: list[SegmentFile] = []
+    tables: set[str] = set()
+    for manifest in manifests:
+        wanted = [table for table in manifest.tables if options.admits(table)]
+        if wanted:
+            files += manifest.files
+            tables.update(wanted)
+    named = tuple(sorted(tables)) if options.tables else None
+    return [
+        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named, options.envelope)
+        for run in runs([file.bytes for file in files], cores)
+    ]
+
+
+def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows that a task reads, in commit order."""
+    if not isinstance(partition, EventsPartition):
+        return  # Spark passes a plain InputPartition if there are no tasks
+    spool = Spool.at(partition.spool)
+    wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
+    writer = OpenCdcWriter(spool.schema)
+    for file in partition.files:
+        for batch in spool.batches(file):
+            if not batch.schema.equals(SCHEMA):
+                raise SpoolError(f"{partition.spool}/{file.path} has other columns than this version writes")
+            kept = batch if wanted is None else batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
+            if kept.num_rows and partition.envelope == OPENCDC:
+                yield from opencdc_rows.records(writer, kept)
+            elif kept.num_rows:
+                yield kept

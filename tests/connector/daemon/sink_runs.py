@@ -1,0 +1,84 @@
+"""A stub of the sink's process, which ends as a test says, and coroutines as tests."""
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import ParamSpec
+
+from connector.core.timestamps import SECOND
+from connector.daemon.sink_process import Patience, SinkProcess
+from connector.errors import REASON_TO
+from connector.reader.stopping import Stop
+from connector.telemetry.metrics import ReaderMetrics
+
+HASTE = Patience(attempts=4, first=0.01, most=0.02)
+STUB = """
+import os, sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+runs = folder / "runs"
+number = len(runs.read_text()) if runs.exists() else 0
+runs.open("a").write("x")
+codes = (folder / "codes").read_text().split()
+code = codes[min(number, len(codes) - 1)]
+if code.startswith("waits"):
+    while os.read(0, 4096):
+        pass
+    code = code.removeprefix("waits")
+if code == "killed":
+    os.kill(os.getpid(), 9)
+if code != "0":
+    os.write(int(os.environ["%s"]), f"reason {number}".encode())
+sys.exit(int(code))
+"""
+"""A sink that ends with the codes of a file in turn, the last of them for ever."""
+
+
+class Runs:
+    """A sink whose processes end with `codes`; `epochs` is how far it is before and after each."""
+
+    def __init__(self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0) -> None:
+        (folder / "codes").write_text(" ".join(map(str, codes)))
+        (folder / "stub.py").write_text(STUB % REASON_TO)
+        self.folder = folder
+        self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
+        self.stop = Stop(drain_timeout=5 * SECOND)
+        self.metrics = ReaderMetrics()
+        self.progress = epochs
+
+    def process(self, patience: Patience = HASTE) -> SinkProcess:
+        return SinkProcess(
+            self.command,
+            {},
+            progress=self.progress,
+            stop=self.stop,
+            drain=5.0,
+            metrics=self.metrics,
+            patience=patience,
+        )
+
+    @property
+    def number(self) -> int:
+        path = self.folder / "runs"
+        return len(path.read_text()) if path.exists() else 0
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def in_a_loop(test: Callable[Parameters, Coroutine[object, object, None]]) -> Callable[Parameters, None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(*arguments: Parameters.args, **fixtures: Parameters.kwargs) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+async def until(true: Callable[[], object]) -> None:
+    while not true():  # noqa: ASYNC110 - what another process does
+        await asyncio.sleep(0.005)

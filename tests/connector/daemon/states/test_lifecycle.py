@@ -1,0 +1,255 @@
+"""A daemon's states while it is asked for several things at once."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from connector.core.health.retries import Cause
+from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
+from connector.core.timestamps import SECOND
+from connector.daemon.states import daemon
+from connector.daemon.states.daemon import Lifecycle, living
+from connector.daemon.states.report import status_of, status_text
+from connector.daemon.states.watching import watching
+from connector.errors import StreamError
+from connector.reader.stopping import Stop
+from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
+from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
+
+
+class Reader:
+    """A reader that returns once it is stopped, and then when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    async def run(self) -> None:
+        await self.stopped.wait()
+        await self.drained.wait()
+
+
+def within_seconds(work: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 20))
+
+
+def test_a_pause_that_is_taken_back_while_the_reader_drains_does_not_end_the_daemon(tmp_path: Path) -> None:
+    async def work() -> None:
+        spool, reader, stop = Spool.at(tmp_path), Reader(), Stop(drain_timeout=SECOND)
+        life = Lifecycle(spool, NEVER)
+        async with life.pausing(reader, stop):
+            running = asyncio.create_task(reader.run())
+            request_pause(spool, 1)
+            await life.look()
+            await reader.stopped.wait()
+            assert request_resume(spool)
+            await life.look()
+            reader.drained.set()
+            await running
+        assert await life.continues(stop)
+        assert not await life.continues(stop), "a reader that has reached its end"
+
+    within_seconds(work())
+
+
+def test_a_stop_ends_a_daemon_that_drains_for_a_pause(tmp_path: Path) -> None:
+    async def work() -> None:
+        spool, reader, stop = Spool.at(tmp_path), Reader(), Stop(drain_timeout=SECOND)
+        request_pause(spool, 1)
+        life = Lifecycle(spool, NEVER)
+        await life.look()
+        async with life.pausing(reader, stop):
+            await reader.stopped.wait()
+            stop.request()
+        assert not await life.continues(stop)
+        assert life.record.state is StreamState.DRAINING, "it was never paused"
+
+    within_seconds(work())
+
+
+def test_a_sign_of_life_does_not_undo_a_later_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, released = threading.Event(), threading.Event()
+
+    def slow(*arguments: object) -> None:
+        writing.set()
+        assert released.wait(10)
+        add_error(*arguments)  # type: ignore[arg-type]
+
+    async def work() -> None:
+        spool = Spool.at(tmp_path)
+        monkeypatch.setattr(daemon, "add_error", slow)
+        monkeypatch.setattr(daemon, "_POLL", 0.01)
+        life = Lifecycle(spool, NEVER)
+        await life.enter(StreamState.RUNNING)
+        monkeypatch.setattr(daemon, "SIGN_OF_LIFE", 0.0)
+        reporting = asyncio.create_task(life.report("x", "a slow bucket"))
+        await asyncio.to_thread(writing.wait, 10)
+        entering = asyncio.create_task(life.enter(StreamState.PAUSED))
+        looks = Looks(life.look)
+        monkeypatch.setattr(life, "look", looks)
+        living_on = asyncio.create_task(life.keep_alive())
+        await looks.reached(1)  # its sign of life waits behind the state
+        await asyncio.sleep(0)
+        released.set()
+        await asyncio.gather(reporting, entering)
+        await looks.reached(3)
+        living_on.cancel()
+        await asyncio.wait({living_on})
+        assert state_of(spool).state is life.record.state is StreamState.PAUSED
+
+    within_seconds(work())
+
+
+class Looks:
+    """Counts looks for a pause."""
+
+    def __init__(self, look: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._look = look
+        self._number = 0
+        self._changed = asyncio.Event()
+
+    async def __call__(self) -> None:
+        await self._look()
+        self._number += 1
+        self._changed.set()
+
+    async def reached(self, number: int) -> None:
+        while self._number < number:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.mark.parametrize(("rewrite_interval", "seconds"), [(0.0, 1.0), (1.0, 5.0)])
+def test_a_bucket_which_counts_reads_is_asked_less_often(
+    rewrite_interval: float, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        spool = Spool.at(tmp_path)
+        monkeypatch.setattr(spool.storage, "rewrite_interval", rewrite_interval)
+
+        async def sleep(given: float) -> None:
+            raise StreamError(f"{given}")
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with pytest.raises(StreamError, match=f"{seconds}"):
+            await Lifecycle(spool, NEVER).keep_alive()
+
+    within_seconds(work())
+
+
+def test_an_error_of_several_lines_is_one_line_in_the_state(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path)
+
+    async def work() -> None:
+        async with living(spool, Stop(drain_timeout=SECOND)):
+            raise StreamError("it broke:\n  here\n  and there.", hint="Mend it.")
+
+    with pytest.raises(StreamError):
+        within_seconds(work())
+    found = state_of(spool)
+    assert (found.reason, found.hint) == ("it broke: here and there", "Mend it.")
+    (event,) = errors_of(spool)
+    assert (event.message, event.hint) == ("it broke: here and there", "Mend it.")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 9, "since": "later"}'])
+def test_a_request_to_pause_that_cannot_be_understood_pauses_and_can_be_taken_back(
+    content: bytes, tmp_path: Path
+) -> None:
+    spool = Spool.at(tmp_path)
+    spool.storage.replace(PAUSE, content)
+
+    async def work() -> None:
+        life = Lifecycle(spool, StateRecord(StreamState.NOT_STARTED, 0))
+        await life.look()
+        assert life.pause_requested
+
+    within_seconds(work())
+    request_pause(spool, 1)
+    assert request_resume(spool)
+    assert pause_of(spool) is None
+
+
+def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        spool, now = Spool.at(tmp_path), time.time_ns()
+        metrics = ReaderMetrics(sealed_watermark=now - 900 * SECOND, newest_epoch=1)
+        life = Lifecycle(spool, NEVER)
+        metrics.state = lambda: life.record
+        await life.enter(StreamState.PAUSED, retention=RetentionPeriod(1000 * SECOND))
+        reported, report = asyncio.Event(), life.report
+
+        async def reporting(*arguments: str, **options: str) -> None:
+            await report(*arguments, **options)
+            reported.set()
+
+        monkeypatch.setattr(life, "report", reporting)
+        async with watching(life, spool, metrics):
+            await reported.wait()
+        (event,) = errors_of(spool)
+        assert (event.code, event.severity) == ("retention_running_out", "ERROR")
+
+    within_seconds(work())
+
+
+def test_what_a_daemon_retries_is_read_from_its_spool_until_it_works_again(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path)
+
+    async def work() -> None:
+        metrics = ReaderMetrics()
+        life = Lifecycle(spool, NEVER)
+        life.failing = lambda now: metrics.failing.lasting(now + 60 * SECOND)
+        await life.enter(StreamState.RUNNING)
+        assert status_of(spool, 0)["health"] == {"healthy": True, "summary": "nothing is sealed yet", "alarms": []}
+        metrics.failing.failed("spanner", Cause("Spanner does not answer", "UNAVAILABLE", "x", "Look."), 1, part="t")
+        await life.breathe()
+        report = status_of(spool, 0)
+        assert "ERROR spanner_failing: Spanner does not answer (UNAVAILABLE: x), since 1970-" in status_text(
+            report, with_errors=False
+        )
+        assert cast("dict[str, object]", report["health"])["healthy"] is False
+        metrics.failing.healed("spanner", part="t")
+        await life.breathe()
+        assert cast("dict[str, object]", status_of(spool, 0)["health"])["healthy"] is True
+
+    within_seconds(work())
+
+
+def test_a_daemon_that_is_restarted_after_an_error_is_unhealthy_until_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool.at(tmp_path)
+    monkeypatch.setattr(daemon, "_POLL", 0.01)
+
+    def alarms() -> list[str]:
+        health = cast("dict[str, list[dict[str, str]]]", status_of(spool, 0)["health"])
+        return [alarm["name"] for alarm in health["alarms"]]
+
+    async def work() -> None:
+        with pytest.raises(StreamError):
+            async with living(spool, Stop(drain_timeout=SECOND)):
+                raise StreamError("permission denied")
+        assert alarms() == ["stream_failed"]
+        async with living(spool, Stop(drain_timeout=SECOND)) as life:
+            await life.breathe()
+            assert alarms() == ["daemon_failing"]
+            await life.enter(StreamState.RUNNING)
+            assert alarms() == ["daemon_failing"]
+            looks = Looks(life.look)
+            monkeypatch.setattr(life, "look", looks)
+            life.has_read = lambda: True
+            await looks.reached(2)  # after the first one its record is written
+            assert alarms() == []
+
+    within_seconds(work())

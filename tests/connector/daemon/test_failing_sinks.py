@@ -1,0 +1,182 @@
+"""A sink's process that fails is an alarm wherever somebody looks, whoever supervises it, until it delivers again."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from connector.config import Config
+from connector.core.health.alarms import alarms
+from connector.core.health.states import StateRecord, StreamState
+from connector.core.timestamps import SECOND
+from connector.daemon import run as service
+from connector.daemon.sink_process import Patience, SinkError
+from connector.daemon.states.daemon import living
+from connector.daemon.states.report import facts_of, status_of, status_text
+from connector.errors import FAILED_PERMANENTLY, TRANSIENT
+from connector.reader.stopping import Stop
+from connector.spool.consumers import record
+from connector.spool.lifecycle import state_of, write_state
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, reports_of, write_report
+from connector.spool.writing import initialize
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.health import raised
+from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.retrying import RETRYING
+from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
+
+
+@in_a_loop
+async def test_a_sink_that_is_restarted_again_and_again_is_an_alarm_until_it_makes_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connector.daemon.sink_process._LOOK", 0.01)
+    done = [0]
+    runs = Runs(tmp_path, TRANSIENT, TRANSIENT, "waits0", epochs=lambda: done[0])
+    process = runs.process()
+
+    def failing() -> list[str]:
+        return [str(retry.cause) for retry in runs.metrics.failing.lasting(time.time_ns() + 100 * SECOND)]
+
+    running = asyncio.create_task(process.run())
+    while runs.number < 3:  # noqa: ASYNC110 - a file of another process
+        await asyncio.sleep(0.01)
+    assert failing() == ["the Spark sink ends with errors and is restarted (code 75: reason 1)"]
+    done[0] = 1
+    while failing():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    process.finish(again=False)
+    await running
+
+
+def with_a_spool(config: Config) -> Spool:
+    spool = Spool.at(config.spool.path)
+    initialize(spool, config.source.name, time.time_ns(), "now", [], default_schema="d", before=None)
+    return spool
+
+
+@pytest.mark.parametrize(("code", "state"), [(1, "Failed"), (FAILED_PERMANENTLY, "Failed permanently")])
+@in_a_loop
+async def test_a_failed_sink_is_the_state_an_alarm_and_an_error_of_status_and_its_code_is_the_services(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
+) -> None:
+    async def read_with_a_state(config: Config, stop: Stop, **_: object) -> None:
+        async with living(spool, stop):
+            await stop.wait()
+
+    spool, runs = with_a_spool(config), stub(code)
+    monkeypatch.setattr(service, "read", read_with_a_state)
+    path = tmp_path / "config.yaml"
+    with pytest.raises(SinkError, match="reason 0") as failure:
+        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    assert failure.value.exit_code == code
+    report = status_of(spool, 0)
+    text = status_text(report, with_errors=True)
+    assert text.splitlines()[0].startswith(f"{state} since ")
+    for name in ("stream_failed", "sink_failed"):
+        assert f"ERROR {name}" in text
+    assert text.count("reason 0") >= 3
+    assert not cast("dict[str, object]", report["health"])["healthy"]
+
+
+@in_a_loop
+async def test_a_sink_that_fails_after_the_end_was_reached_makes_the_stream_fail(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_to_the_end(config: Config, stop: Stop, **_: object) -> None:
+        async with living(spool, stop):
+            pass
+
+    spool, runs = with_a_spool(config), stub("waits1")
+    monkeypatch.setattr(service, "read", read_to_the_end)
+    with pytest.raises(SinkError):
+        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+    assert state_of(spool).state is StreamState.FAILED
+
+
+@in_a_loop
+async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_and_leaves_the_daemons_state(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path
+) -> None:
+    spool, runs = with_a_spool(config), stub(1)
+    write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=time.time_ns()))
+    with pytest.raises(SinkError):
+        await service.run_sink(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+    (alarm,) = alarms(facts_of(spool, 0, time.time_ns()))
+    assert (alarm.name, alarm.subject, "reason 0" in alarm.message) == ("sink_failed", "files", True)
+    assert state_of(spool).state is StreamState.RUNNING
+    write_report(spool, "files", report_of(spool, "files").delivered(1, 1, 1))
+    assert alarms(facts_of(spool, 0, time.time_ns())) == []
+
+
+@pytest.fixture
+def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails is an alarm at once."""
+    monkeypatch.setattr("connector.daemon.sink_process._LOOK", 0.01)
+    monkeypatch.setattr("connector.telemetry.retrying.REPORTED_AFTER", 0)
+    for name in ("LASTING", "_REPEATED"):
+        monkeypatch.setattr(f"connector.core.health.retries.{name}", 0)
+
+
+async def named(spool: Spool) -> str:
+    """What `status` says once it names a sink that is restarted."""
+    while "sink_failing" not in (text := status_text(status_of(spool, 0), with_errors=False)):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return text
+
+
+@in_a_loop
+async def test_a_sink_that_runs_alone_and_is_restarted_again_and_again_is_named_everywhere_until_it_makes_progress(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, in_haste: None
+) -> None:
+    spool, runs, metrics, now = (
+        with_a_spool(config),
+        stub(TRANSIENT, TRANSIENT, "waits0"),
+        ReaderMetrics(),
+        time.time_ns,
+    )
+    write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=now()))
+    metrics.reported(reports_of(spool))
+    path, consumers = tmp_path / "config.yaml", ConsumerStates(spool)
+    running = asyncio.create_task(
+        service.run_sink(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    )
+    text = await named(spool)
+    assert "ERROR sink_failing: the Spark sink ends with errors and is restarted (code 75: reason " in text
+    assert "WARNING sink_restarted: the sink was restarted " in text
+    await until(lambda: runs.number == 3)
+    consumers.read()
+    metrics.reported(reports_of(spool))
+    daemon = {alarm.name: alarm.message for alarm in raised(metrics, consumers)}
+    assert "code 75: reason " in daemon["sink_failing"]
+    assert daemon["sink_restarted"].startswith("the sink was restarted 2 times")
+    record(spool, "files", 1, now=1)
+    await until(lambda: "sink_failing" not in status_text(status_of(spool, 0), with_errors=False))
+    runs.stop.request()
+    await running
+    assert [name for name in spool.storage.list("consumers") if RETRYING in name] == []
+
+
+@in_a_loop
+async def test_status_names_a_sink_that_is_restarted_after_the_end_was_reached(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_haste: None
+) -> None:
+    async def read_to_the_end(config: Config, stop: Stop, **_: object) -> None:
+        async with living(spool, stop):
+            pass
+
+    spool, runs = with_a_spool(config), stub("waits75", "waits75", "waits75", "waits75", 0)
+    monkeypatch.setattr(service, "read", read_to_the_end)
+    patience = Patience(attempts=9, first=0.1, most=0.1)
+    running = asyncio.create_task(
+        service.run(config, tmp_path / "c.yaml", runs.stop, emulator_host=None, verbose=False, patience=patience)
+    )
+    text = await named(spool)
+    assert text.startswith("Not started since ")
+    assert "the Spark sink ends with errors and is restarted (code 75: reason " in text
+    await running
+    assert "sink_failing" not in status_text(status_of(spool, 0), with_errors=False)

@@ -1,0 +1,174 @@
+"""The sink's process of `spanner-cdc run`: what is restarted, how often, and what ends it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.config import Config
+from connector.daemon import run as service
+from connector.daemon.sink_process import Patience, SinkError
+from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError
+from connector.reader.stopping import Stop
+from connector.telemetry.metrics import ReaderMetrics
+from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
+
+
+@in_a_loop
+async def test_a_sink_that_ends_with_a_transient_error_is_restarted_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs(tmp_path, TRANSIENT, "killed", TRANSIENT, 0)
+    await runs.process().run()
+    assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
+
+
+@in_a_loop
+async def test_a_sink_without_progress_fails_after_some_attempts_with_the_last_reason(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, TRANSIENT)
+    with pytest.raises(SinkError) as caught:
+        await runs.process().run()
+    assert str(caught.value) == ("the Spark sink ended 4 times without progress, at last with code 75: reason 3")
+    assert caught.value.exit_code == 1
+    assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
+
+
+@in_a_loop
+async def test_a_sink_that_makes_progress_is_restarted_without_limit(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, *[TRANSIENT] * 12, 0)
+    runs.progress = lambda: runs.number
+    await runs.process().run()
+    assert runs.number == 13
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, FAILED_PERMANENTLY])
+@in_a_loop
+async def test_any_other_error_is_final(tmp_path: Path, code: int) -> None:
+    runs = Runs(tmp_path, code)
+    with pytest.raises(SinkError, match=rf"^the Spark sink ended with code {code}: reason 0$"):
+        await runs.process().run()
+    assert runs.number == 1
+
+
+def test_the_pauses_grow_up_to_a_bound() -> None:
+    assert [Patience().pause(attempt) for attempt in (1, 2, 5, 6, 9)] == [1.0, 2.0, 16.0, 30.0, 30.0]
+
+
+@in_a_loop
+async def test_a_stop_during_a_pause_ends_it_at_once(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, TRANSIENT)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(runs.process(Patience(first=3600.0, most=3600.0)).run())
+        await until(lambda: runs.metrics.sink_restarts)
+        runs.stop.request()
+        await running
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_after_a_stop_nothing_is_restarted(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, f"waits{TRANSIENT}")
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number)
+    runs.stop.request()
+    process.finish(again=True)
+    with pytest.raises(SinkError, match="reason 0"):
+        await running
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_what_is_left_after_the_daemon_is_delivered_by_a_restarted_process(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, f"waits{TRANSIENT}", "waits0")
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number)
+    process.finish(again=True)
+    async with asyncio.timeout(60):
+        await running
+    assert runs.number == 2
+
+
+@in_a_loop
+async def test_a_sink_is_killed_when_its_supervisor_is_cancelled(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "waits0")
+    running = asyncio.create_task(runs.process().run())
+    await until(lambda: runs.number)
+    running.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait({running})
+    assert running.cancelled()
+
+
+# The service.
+
+
+async def read_until_stopped(config: Config, stop: Stop, **_: object) -> None:
+    await stop.wait()
+
+
+@in_a_loop
+async def test_the_daemon_continues_while_the_sink_is_restarted(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT, TRANSIENT, "waits0")
+    monkeypatch.setattr(service, "read", read_until_stopped)
+    path = tmp_path / "config.yaml"
+    running = asyncio.create_task(
+        service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    )
+    await until(lambda: runs.number == 3)
+    assert not running.done()
+    runs.stop.request()
+    async with asyncio.timeout(60):
+        await running
+
+
+@in_a_loop
+async def test_a_sink_without_progress_ends_the_service(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+    monkeypatch.setattr(service, "read", read_until_stopped)
+    path = tmp_path / "config.yaml"
+    with pytest.raises(SinkError, match="4 times without progress"):
+        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+    assert runs.stop.requested
+
+
+@in_a_loop
+async def test_a_stop_in_a_pause_ends_the_service_at_once_and_without_an_error(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+
+    async def read(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+        await until(lambda: metrics.sink_restarts)
+        stop.request()
+
+    monkeypatch.setattr(service, "read", read)
+    slow = Patience(first=3600.0, most=3600.0)
+    async with asyncio.timeout(60):
+        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow)
+    assert runs.number == 1
+
+
+@in_a_loop
+async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(TRANSIENT)
+
+    async def lost(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+        await until(lambda: metrics.sink_restarts)
+        raise DataLostError("gone")
+
+    monkeypatch.setattr(service, "read", lost)
+    slow = Patience(first=3600.0, most=3600.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(DataLostError):
+            await service.run(
+                config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow
+            )

@@ -1,0 +1,92 @@
+"""The daemon's sink prunes in the background: a failed prune drains the reader, unless reading is over."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from connector.core.timestamps import SECOND
+from connector.daemon import spool_sink
+from connector.daemon.spool_sink import SpoolSink
+from connector.errors import SpoolError
+from connector.reader.stopping import Stop
+from connector.spool.reading import Spool
+from connector.spool.writing import SpoolWriter, initialize
+from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import finished_in_thread
+from tests.connector.builders import AT
+from tests.connector.spool.sealing import NAME, SINGERS, writer_of
+
+
+class Prunes:
+    """Prunes of a writer that fail as soon as they may."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.may_fail = threading.Event()
+
+    def prune(self, writer: SpoolWriter, **_: object) -> None:
+        """Fails."""
+        self.started.set()
+        assert self.may_fail.wait(30)
+        raise SpoolError("the disk is gone")
+
+
+@pytest.fixture
+def prunes(monkeypatch: pytest.MonkeyPatch) -> Prunes:
+    prunes = Prunes()
+    monkeypatch.setattr(spool_sink, "PRUNE_INTERVAL", 0.0)
+    monkeypatch.setattr(SpoolWriter, "prune", lambda writer, **options: prunes.prune(writer, **options))
+    return prunes
+
+
+def sink_of(folder: Path) -> SpoolSink:
+    spool = Spool.at(folder / "spool")
+    initialize(spool, NAME, AT, "now", [SINGERS])
+    return SpoolSink(writer_of(spool), spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+
+
+def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: Prunes) -> None:
+    prunes.may_fail.set()
+
+    async def main() -> None:
+        stop = Stop(drain_timeout=SECOND)
+        async with asyncio.timeout(30), sink_of(tmp_path).pruned(stop):
+            await stop.wait()
+
+    with pytest.raises(SpoolError, match="the disk is gone"):
+        asyncio.run(main())
+
+
+def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Path, prunes: Prunes) -> None:
+    async def main() -> bool:
+        stop = Stop(drain_timeout=SECOND)
+        async with asyncio.timeout(30), sink_of(tmp_path).pruned(stop):
+            await asyncio.to_thread(prunes.started.wait, 30)
+            asyncio.get_running_loop().call_later(0.1, prunes.may_fail.set)
+        return stop.requested
+
+    assert asyncio.run(main()) is False
+
+
+def test_a_thread_is_waited_for_however_often_its_waiter_is_cancelled() -> None:
+    started, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        assert may_end.wait(30)
+        ended.set()
+
+    async def main() -> None:
+        waiting = asyncio.create_task(finished_in_thread(work))
+        await asyncio.to_thread(started.wait, 30)
+        for _ in range(3):
+            waiting.cancel()
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended.is_set()
+
+    asyncio.run(main())

@@ -1,0 +1,172 @@
+"""Which backfills a spool has, and which tables are not done."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.errors import SpoolError, SpoolInUseError, UnreachableError
+from connector.spool.backfill.documents import Progress, State, TableProgress
+from connector.spool.backfill.records import (
+    backfills,
+    check_not_continued,
+    find,
+    healing,
+    record,
+    spool_of,
+    unfinished_tables,
+    withdraw,
+    write_progress,
+)
+from connector.spool.reading import Spool
+from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
+
+
+def report(spool: Spool, number: int, states: dict[str, State], *, lost: bool = False) -> None:
+    tables = tuple(TableProgress(table=table, state=state) for table, state in states.items())
+    write_progress(spool_of(spool, number), Progress(updated=T, tables=tables, lost=lost))
+
+
+def test_a_backfill_is_a_spool_of_its_own_with_the_same_source(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    document = recorded(spool, header, "A", "B")
+    (one,) = backfills(spool)
+    assert one.document == document
+    own = one.spool.check_source(SOURCE)
+    assert own.start == T
+    assert own.spool_id != header.spool_id
+    assert one.spool.schema(document.tables[0].schema_key) == schema("A")
+
+
+def test_dead_letters_of_a_backfill_find_their_schemas_in_the_streams_spool(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "New")
+    assert spool.has_schema(schema("New").key)
+
+
+def test_a_recording_that_was_killed_before_its_last_write_is_repeated_under_the_same_number(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    first = recorded(spool, header, "A")
+    (tmp_path / "backfills/1/backfill.json").unlink()
+    assert backfills(spool) == []
+    again = recorded(spool, header, "A", at=T + 5000)
+    assert (again.number, again.timestamp) == (1, T + 5000)
+    assert spool_of(spool, 1).header().start == T + 5000
+    assert first.tables == again.tables
+
+
+def test_two_processes_cannot_record_at_once(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    with (
+        spool.storage.locked("backfills/recording.lock", "taken"),
+        pytest.raises(SpoolInUseError, match="another process records a backfill"),
+    ):
+        recorded(spool, header, "A")
+
+
+def test_a_table_is_unfinished_until_its_rows_are_delivered(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    assert unfinished_tables(spool) == frozenset()
+    recorded(spool, header, "A", "B")
+    assert unfinished_tables(spool) == {"A", "B"}
+    report(spool, 1, {"A": "done", "B": "read"})
+    assert unfinished_tables(spool) == {"B"}
+    report(spool, 1, {"A": "done", "B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_the_timestamp_is_chosen_once_the_tables_are_unfinished(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    before: list[frozenset[str]] = []
+
+    def timestamp() -> int:
+        before.append(unfinished_tables(spool))
+        return T
+
+    record(spool, header, [schema("A"), schema("B")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert before == [{"A", "B"}]
+    report(spool, 1, {"A": "done", "B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_recording_that_was_killed_after_its_announcement_leaves_the_tables_unfinished(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert backfills(spool) == []
+    assert unfinished_tables(spool) == {"A"}
+
+
+def test_what_a_killed_recording_has_announced_is_withdrawn_by_the_next_daemon(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        withdraw(spool)
+        assert unfinished_tables(spool) == {"A"}, "its process is alive"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert unfinished_tables(spool) == {"A"}
+    withdraw(spool)
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_tables_do_not_count_as_unfinished_if_the_timestamp_cannot_be_chosen(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        raise UnreachableError("Spanner does not answer")
+
+    with pytest.raises(UnreachableError):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    report(spool, 1, {"A": "done", "B": "failed"}, lost=True)
+    assert unfinished_tables(spool) == {"B"}
+    recorded(spool, header, "B", at=T + 10_000, continues=1)
+    assert unfinished_tables(spool) == {"B"}
+    report(spool, 2, {"B": "done"})
+    assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_backfill_that_another_one_continues_is_not_delivered_any_more(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    check_not_continued(spool, 1)
+    recorded(spool, header, "A", at=T + 10_000, continues=1)
+    check_not_continued(spool, 2)
+    with pytest.raises(SpoolError, match=r"backfill 1 of the spool at .* is continued by backfill 2"):
+        check_not_continued(spool, 1)
+
+
+def test_a_gap_is_healed_for_the_tables_that_were_read_after_it(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    report(spool, 1, {"A": "done", "B": "read"})
+    known = backfills(spool)
+    assert healing(known, T - 1, ["A", "B", "C"]) == ("A",)
+    assert healing(known, T, ["A", "B", "C"]) == ()
+
+
+def test_a_damaged_document_is_one_clear_line(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    (tmp_path / "backfills/1/backfill.json").write_text('{"version": 1}')
+    with pytest.raises(SpoolError, match=r"corrupt file .*backfills/1/backfill.json: it is not a valid backfill"):
+        find(spool, 1)
+
+
+def test_of_two_processes_that_decided_by_the_same_backfills_one_records(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    with pytest.raises(SpoolInUseError, match="another process has recorded a backfill"):
+        record(spool, header, [schema("A")], after=0, timestamp=lambda: T, why="command", dialect="googlesql", now=T)
+    assert len(backfills(spool)) == 1

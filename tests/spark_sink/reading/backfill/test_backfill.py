@@ -1,0 +1,81 @@
+"""Backfills of the official emulator's tables into files, with the commands and their processes."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from connector.core.timestamps import format_rfc3339, parse
+from connector.spool.reading import Spool
+from emulator import Workload
+from tests.integration.commands import Background, configuration, run
+from tests.integration.delivered import assert_delivered
+from tests.integration.servers import MakeDatabase
+from tests.integration.workloads import last_commit, load
+from tests.soak.process_tree import command, kill, process_tree
+from tests.spark_sink.reading.backfill.state import differences, events, key_of, state_of_database, state_of_files
+
+pytestmark = [pytest.mark.emulator, pytest.mark.spark]
+
+SPARK = {"master": "local[2]", "trigger": "500ms", "config": {"spark.driver.memory": "768m"}}
+
+
+def config_of(folder: Path, sample: object, **source: object) -> Path:
+    spark = {**SPARK, "checkpoint": str(folder / "checkpoint")}
+    sink = {"path": str(folder / "events"), "rotate_interval": "0s", "dead_letters": str(folder / "dead")}
+    return configuration(folder, sample, source=source, spark=spark, sink=sink)  # type: ignore[arg-type]
+
+
+def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database: MakeDatabase, tmp_path: Path) -> None:
+    sample = database()
+    workload = Workload(sample, seed=151)
+    workload.run(mods=150)
+    before, first = state_of_database(sample, workload), len(workload.committed)
+    done = run("backfill", config_of(tmp_path, sample), timeout=280)
+    assert done.code == 0, done.err
+    found = state_of_files(tmp_path / "events")
+    assert found == before, differences(before, found)
+    at = Spool.at(tmp_path / "spool").header().start - 1
+    for event in events(tmp_path / "events"):
+        assert (event["read_method"], event["source_metadata"]["snapshot"]) == ("spanner-backfill", True)
+        assert (event["source_metadata"]["mod_type"], event["sort_keys"][1]) == ("INSERT", at)
+    report = json.loads(run("spool", tmp_path / "spool", "--json").out)
+    (one,) = report["backfills"]
+    assert (one["done"], parse(one["timestamp"])) == (True, at)
+    assert {table["state"] for table in one["tables"]} == {"done"}
+    assert sum(table["rows"] for table in one["tables"]) == len(before)
+
+    workload.run(mods=50)
+    assert run("read", config_of(tmp_path, sample, end=last_commit(workload))).code == 0
+    kept = assert_delivered(tmp_path / "spool", workload.committed_since(first), official=sample)
+    assert kept[0].watermark_low == at
+
+
+@pytest.mark.timeout(600)
+def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_rows(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(dialect="postgresql")
+    workload = Workload(sample, seed=152)
+    workload.run(mods=200)
+    config = config_of(tmp_path, sample, backfill=True)
+    sealed = tmp_path / "spool/backfills/1/manifests"
+    with load(workload, rate=10), Background("run", config, log=tmp_path / "first.log") as service:
+        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=280)
+        driver = next(each for each in process_tree(service.process.pid) if "--backfill" in command(each))
+        kill(process_tree(driver))
+        service.await_log("the process of the backfill has ended with a transient error")
+        kill(process_tree(service.process.pid))
+        service.process.wait()
+    end = last_commit(workload)
+    done = run("run", config_of(tmp_path, sample, backfill=True, end=end), timeout=280)
+    assert done.code == 0, done.err
+    expected, found = state_of_database(sample, workload), state_of_files(tmp_path / "events")
+    assert found == expected, differences(expected, found)
+    snapshots = [event for event in events(tmp_path / "events") if event["source_metadata"]["snapshot"]]
+    assert len({event["sort_keys"][1] for event in snapshots}) == 1
+    assert max(Counter(map(key_of, snapshots)).values()) == 1, "a row was delivered twice"
+    assert format_rfc3339(snapshots[0]["sort_keys"][1] + 1) == format_rfc3339(
+        Spool.at(tmp_path / "spool").header().start
+    )

@@ -1,0 +1,157 @@
+"""Executors read what one process reads, whatever breaks off."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from connector.config.loading import validated
+from connector.core.timestamps import SECOND
+from connector.daemon.read import in_process, read
+from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
+from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
+from connector.reader.stopping import Stop
+from connector.spool.reading import Spool
+from emulator.scenario.history import PartitionMode
+from emulator.workload.tables import Dialect
+from spark_sink.reading.windows import reading
+from spark_sink.reading.windows.job import WindowJob
+from spark_sink.reading.windows.reading import on_executors
+from spark_sink.reading.windows.shares import TaskError
+from spark_sink.reading.windows.task import WindowSetup
+from tests.spark_sink.reading.windows.windows import configured, done, manifests, served
+
+every_kind = pytest.mark.parametrize(
+    ("mode", "dialect"), [(mode, dialect) for mode in get_args(PartitionMode) for dialect in get_args(Dialect)]
+)
+
+
+@every_kind
+def test_executors_read_what_one_process_reads(
+    spark: SparkSession, tmp_path: Path, mode: PartitionMode, dialect: Dialect
+) -> None:
+    with served(mode=mode, dialect=dialect) as (scenario, server):
+        expected = done(configured(tmp_path / "process", scenario, server), in_process)
+        config = configured(tmp_path / "executors", scenario, server)
+        assert done(config, on_executors(spark)) == expected
+    assert len(expected) == len(scenario.committed)
+    last = manifests(config)[-1]
+    assert last.final
+    assert last.schema_keys == manifests(configured(tmp_path / "process", scenario, server))[-1].schema_keys
+    assert last.watermark_high == scenario.history.horizon
+
+
+def test_new_tables_have_the_schemas_that_one_process_gives_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading.WindowReader, "_slices", lambda *_: 3)
+    with served(unknown=3) as (scenario, server):
+        expected = done(configured(tmp_path / "process", scenario, server), in_process)
+        config = configured(tmp_path / "executors", scenario, server)
+        assert done(config, on_executors(spark)) == expected
+    header, last = Spool.at(config.spool.path).header(), manifests(config)[-1]
+    assert len(last.schema_keys) > len(header.schema_keys)
+    for key in last.schema_keys.values():
+        assert Spool.at(config.spool.path).schema(key).key == key
+
+
+class Killed(BaseException):
+    """Stands for the end of the driver's process."""
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_sealed: bool
+) -> None:
+    deliver = SpoolSink.deliver_written
+
+    async def killed(sink: SpoolSink, written: WrittenEpoch) -> None:
+        if is_sealed:
+            await deliver(sink, written)
+        raise Killed
+
+    with served() as (scenario, server):
+        expected = done(configured(tmp_path / "process", scenario, server), in_process)
+        config = configured(tmp_path / "executors", scenario, server)
+        monkeypatch.setattr(SpoolSink, "deliver_written", killed)
+        with pytest.raises(BaseException) as raised:
+            done(config, on_executors(spark))
+        assert "Killed" in repr(raised.value)
+        monkeypatch.undo()
+        assert done(config, on_executors(spark)) == expected
+    named = {file.path.removeprefix("segments/") for manifest in manifests(config) for file in manifest.files}
+    assert {path.name for path in Path(config.spool.path, "segments").iterdir()} == named
+
+
+def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = WindowJob.run
+    stop = Stop(drain_timeout=60 * SECOND)
+
+    with served() as (scenario, server):
+        config = configured(tmp_path, scenario, server)
+
+        async def stopped() -> None:
+            loop = asyncio.get_running_loop()
+
+            def started(job: WindowJob, *arguments: Any, **options: Any) -> Any:
+                loop.call_soon_threadsafe(stop.request)
+                while not job.cancelled:
+                    time.sleep(0.01)
+                return run(job, *arguments, **options)
+
+            monkeypatch.setattr(WindowJob, "run", started)
+            await read(config, stop, emulator_host=None, reader=on_executors(spark))
+
+        asyncio.run(stopped())
+        monkeypatch.undo()
+        assert manifests(config) == []
+        assert len(done(config, on_executors(spark))) == len(scenario.committed)
+
+
+def test_an_error_of_a_task_is_raised_in_the_driver_as_it_was(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served() as (scenario, server):
+        config = configured(tmp_path, scenario, server)
+        setup = WindowSetup.of
+
+        def of(*arguments: Any) -> Any:
+            return replace(setup(*arguments), change_stream="Nothing")
+
+        monkeypatch.setattr(WindowSetup, "of", of)
+        with pytest.raises(SpannerCdcError, match="Nothing"):
+            done(config, on_executors(spark))
+    assert manifests(config) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigurationError(["a", "b"]),
+        DataLostError("lost", hint="Restart.", earliest=7),
+        StreamError("broken"),
+        SpoolInUseError("taken", hint="Stop it."),
+    ],
+)
+def test_an_error_is_the_same_after_its_way_to_the_driver(error: SpannerCdcError) -> None:
+    found = TaskError.of(error).rebuilt()
+    assert (type(found), str(found), found.exit_code) == (type(error), str(error), error.exit_code)
+    assert getattr(found, "earliest", None) == getattr(error, "earliest", None)
+
+
+def test_options_that_executors_do_not_take_are_refused(tmp_path: Path) -> None:
+    with served(transactions=1) as (scenario, server), pytest.raises(ConfigurationError, match="workers"):
+        configured(tmp_path, scenario, server, reader="executors", workers=2)
+
+
+def test_a_folder_of_this_machine_is_refused_for_executors_of_others(tmp_path: Path) -> None:
+    with served(transactions=1) as (scenario, server):
+        configured(tmp_path, scenario, server, reader="executors")
+    node = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    with pytest.raises(ConfigurationError, match="is a folder of this machine, which executors of yarn do not reach"):
+        validated({**node, "spark": {"master": "yarn"}})

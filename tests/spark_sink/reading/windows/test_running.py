@@ -1,0 +1,154 @@
+"""A stop of the driver has an end, whatever hangs."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.config.loading import Config
+from connector.core.timestamps import SECOND
+from connector.daemon.read import read
+from connector.errors import StreamError
+from connector.reader.stopping import Stop
+from spark_sink.reading.windows import job, process, running
+from spark_sink.reading.windows.reading import on_executors
+from spark_sink.reading.windows.running import result_or_stop
+from spark_sink.run import Event
+from tests.integration.commands import until
+from tests.spark_sink.reading.windows.windows import configured, manifests, served
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """Releases threads that a test has left hanging."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_task_that_hangs_is_a_warning_and_does_not_keep_a_stop_from_ending(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = Stop(drain_timeout=60 * SECOND)
+    path = str(tmp_path)
+
+    def writer_of(_: object) -> Any:
+        def hang(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pathlib
+            import time
+
+            pathlib.Path(path, "hangs").touch()
+            time.sleep(3600)
+            yield from batches
+
+        return hang
+
+    def hangs() -> bool:
+        return Path(path, "hangs").exists()
+
+    async def stopped(config: Config) -> float:
+        reading = asyncio.create_task(read(config, stop, emulator_host=None, reader=on_executors(spark)))
+        await asyncio.to_thread(until, hangs, "a task hangs", timeout=150)
+        requested = time.monotonic()
+        stop.request()
+        await reading
+        return time.monotonic() - requested
+
+    monkeypatch.setattr(running, "SLOW", 0.0)
+    monkeypatch.setattr(job, "writer_of", writer_of)
+    with served(transactions=5) as (scenario, server):
+        config = configured(tmp_path, scenario, server)
+        assert asyncio.run(stopped(config)) < running.PATIENCE
+    assert "a window is still being read" in caplog.text
+    assert manifests(config) == []
+
+
+def test_a_stop_abandons_work_that_cannot_be_cancelled(
+    released: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "PATIENCE", 0.1)
+    cancelled = SimpleQueue[bool]()
+
+    async def main() -> object:
+        stopping = asyncio.Event()
+        stopping.set()
+        return await result_or_stop(released.wait, lambda: cancelled.put(True), stopping, slow=lambda _: None)
+
+    assert asyncio.run(main()) is None
+    assert cancelled.get()
+    assert "it is abandoned" in caplog.text
+
+
+def test_a_cancelled_wait_for_work_that_cannot_be_cancelled_ends(
+    released: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "PATIENCE", 0.1)
+    started = threading.Event()
+
+    def work() -> bool:
+        started.set()
+        return released.wait()
+
+    async def main() -> None:
+        waiting = asyncio.create_task(result_or_stop(work, lambda: None, asyncio.Event(), slow=lambda _: None))
+        await asyncio.to_thread(started.wait)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+
+
+def test_work_that_takes_long_is_reported_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SLOW", 0.0)
+    reported = list[float]()
+    enough = threading.Event()
+
+    def slow(seconds: float) -> None:
+        reported.append(seconds)
+        if len(reported) == 2:
+            enough.set()
+
+    async def main() -> object:
+        return await result_or_stop(enough.wait, lambda: None, asyncio.Event(), slow=slow)
+
+    assert asyncio.run(main()) is True
+    assert reported == sorted(reported)
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    def work() -> None:
+        raise StreamError("broken")
+
+    with pytest.raises(StreamError, match="broken"):
+        asyncio.run(result_or_stop(work, lambda: None, asyncio.Event(), slow=lambda _: None))
+
+
+def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*_: object, **__: object) -> None:
+        raise asyncio.CancelledError
+
+    @contextmanager
+    def beside() -> Iterator[Config]:
+        with served(transactions=1) as (scenario, server):
+            yield configured(tmp_path, scenario, server, reader="executors")
+
+    monkeypatch.setattr(process, "read", cancelled)
+    monkeypatch.setattr(process, "on_executors", lambda _: None)
+    spark: Any = None
+    with (
+        beside() as config,
+        pytest.raises(StreamError, match="cancelled without a signal"),
+        process.reading_beside(tmp_path, False)(config, spark, SimpleQueue()) as events,
+    ):
+        assert events.get() is Event.INPUT_ENDED

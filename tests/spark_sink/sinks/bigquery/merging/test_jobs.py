@@ -1,0 +1,84 @@
+"""A job whose id another process has taken runs under the next one, once that job has ended."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import bigquery
+
+from connector.log import Log
+from spark_sink.errors import SinkError
+from spark_sink.sinks.bigquery import jobs
+from spark_sink.sinks.bigquery.jobs import Jobs
+
+
+@dataclass
+class Job:
+    """A job of BigQuery that is done after so many requests."""
+
+    job_id: str
+    polls: int = 0
+    error_result: dict[str, str] | None = None
+
+    def done(self, **_: Any) -> bool:
+        self.polls -= 1
+        return self.polls < 0
+
+    def result(self, **_: Any) -> None:
+        self.polls = 0
+        if self.error_result:
+            raise exceptions.BadRequest("its process was taken for ended before it had started this job")
+
+
+@dataclass
+class Taken:
+    """BigQuery's client, for which some ids are taken; ``started`` are those that were not."""
+
+    known: dict[str, Job]
+    started: list[str] = field(default_factory=list)
+
+    def get_job(self, job_id: str, **_: Any) -> Job:
+        return self.known[job_id]
+
+    def start(self, job_id: str | None) -> bigquery.QueryJob:
+        assert job_id is not None
+        if job_id in self.known:
+            raise exceptions.Conflict("Already Exists")
+        self.started.append(job_id)
+        return cast("bigquery.QueryJob", Job(job_id))
+
+    def run(self) -> None:
+        Jobs(lambda: cast("bigquery.Client", self), patience=1.0, failure=SinkError).run("job", "US", self.start)
+
+
+@pytest.fixture(autouse=True)
+def polled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_POLL", 0.0)
+
+
+def preventing(polls: int) -> Job:
+    return Job("job", polls, {"reason": "invalidQuery"})
+
+
+def test_a_job_that_is_being_prevented_runs_under_the_next_id_once_that_has_ended() -> None:
+    taken = Taken({"job": preventing(3)})
+    taken.run()
+    assert taken.started == ["job_1"]
+    assert taken.known["job"].polls < 0
+
+
+def test_a_job_of_an_earlier_attempt_that_still_runs_and_succeeds_is_not_run_again() -> None:
+    taken = Taken({"job": Job("job", 3)})
+    taken.run()
+    assert taken.started == []
+
+
+def test_a_job_that_does_not_end_is_reported_and_then_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(jobs, "_REPORTED_AFTER", 0.0)
+    monkeypatch.setattr(jobs, "LONGEST_JOB", 0.02)
+    monkeypatch.setattr(Log, "info", lambda _, text, **fields: said.append(f"{text} {fields['job']}"))
+    with pytest.raises(SinkError, match=r"job job of BigQuery has not ended for .*Cancel it with `bq cancel job`"):
+        Taken({"job": preventing(10**9)}).run()
+    assert said == ["waiting for a job of BigQuery to end job"]

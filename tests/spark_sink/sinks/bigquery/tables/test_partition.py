@@ -1,0 +1,93 @@
+"""Tables of BigQuery are partitioned as ``sink.partition_by`` says, which is read before anything starts."""
+
+import pytest
+
+from connector.config import validated
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.errors import ConfigurationError
+from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.tables.partition import Partition, parse
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Mode, TableOptions, bigquery_table, errors_of_stream
+
+ORDERS = TableSchema(
+    "Orders",
+    (
+        ColumnType("Id", '{"code":"INT64"}', True, 1),
+        ColumnType("Placed on", '{"code":"TIMESTAMP"}', False, 2),
+        ColumnType("Day", '{"code":"DATE"}', False, 3),
+        ColumnType("Tags", '{"code":"ARRAY","array_element_type":{"code":"INT64"}}', False, 4),
+    ),
+    ("Id",),
+)
+
+
+def table(partition_by: dict[str, str], mode: Mode = "append-only") -> BigQueryTable:
+    source = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
+    sink = {"type": "bigquery", "dataset": "d", "mode": mode, "partition_by": partition_by}
+    config = validated({"source": source, "sink": sink}).sink
+    assert isinstance(config, BigQueryConfig)
+    return bigquery_table(ORDERS, config.table_options())
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition"),
+    [
+        ("Placedon", None),
+        ("Day", Partition("Day", "day")),
+        ("Day, month", Partition("Day", "month")),
+        ("Id,0,1000000,1000", Partition("Id", "", 0, 1_000_000, 1000)),
+        ("_PARTITIONTIME", Partition("", "day")),
+        ("_PARTITIONTIME,hour", Partition("", "hour")),
+    ],
+)
+def test_a_table_is_partitioned_by_a_column_a_range_or_the_time_of_arrival(
+    spec: str, partition: Partition | None
+) -> None:
+    assert table({"Orders": spec}).partition == partition
+
+
+def test_a_column_is_named_as_in_the_source_and_partitions_as_in_bigquery() -> None:
+    source = TableSchema(
+        "Orders", (ORDERS.columns[0], ColumnType("Placed-on", '{"code":"TIMESTAMP"}', False, 2)), ("Id",)
+    )
+    made = bigquery_table(source, TableOptions("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
+    assert made.partition == Partition("Placed_on", "hour")
+
+
+def test_a_changelog_can_be_partitioned_by_the_commit_timestamp_for_all_tables() -> None:
+    made = table({"*": "_metadata_spanner_commit_timestamp"}, "changelog")
+    assert made.partition == Partition("_metadata_spanner_commit_timestamp", "day")
+
+
+def test_a_table_that_is_named_says_why_it_cannot_be_partitioned_and_one_of_all_others_just_is_not() -> None:
+    for spec, why in [
+        ("Gone", "there is no column Gone"),
+        ("Tags,0,10,1", "column Tags is repeated in BigQuery, and ranges are of INT64"),
+        ("Id", "column Id is INT64 in BigQuery: days are of DATE or TIMESTAMP"),
+        ("Day,hour", "column Day is DATE in BigQuery: hours are of TIMESTAMP"),
+    ]:
+        made = table({"Orders": spec})
+        assert made.partition is None
+        assert made.unpartitioned == f"table Orders cannot be partitioned by {spec}: {why}"
+        assert table({"*": spec}).unpartitioned == ""
+
+
+def test_tables_that_are_merged_into_have_no_time_of_arrival() -> None:
+    assert "is for modes that append rows" in table({"Orders": "_PARTITIONTIME"}, "merge-load").unpartitioned
+
+
+def test_check_says_what_cannot_be_partitioned() -> None:
+    table_options = TableOptions("d", "append-only", partition_by='{"Orders":"Gone"}')
+    (error,) = errors_of_stream(table_options, "Everything", "NEW_ROW", [ORDERS])
+    assert error.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "Day,week", "Id,0,10", "Id,10,0,1", "Id,0,10,0", "Id,0,10001,1", "_PARTITIONTIME,0,10,1"]
+)
+def test_an_invalid_partitioning_is_rejected(spec: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid partitioning"):
+        parse(spec)
+    with pytest.raises(ConfigurationError):
+        table({"Orders": spec})

@@ -1,0 +1,285 @@
+"""The file sink's process: ``python -m spark_sink CONFIG``."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.core.timestamps import MINUTE, SECOND
+from connector.daemon.sink_process import Patience, SinkProcess
+from connector.errors import TRANSIENT
+from connector.reader.stopping import Stop
+from connector.spool import consumers
+from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.sinks.files.plan import FileOptions, file_groups
+from spark_sink.sinks.files.writer import FileWriter
+from spark_sink.sinks.shared.destination import destination_at
+from tests.spark_sink.processes import Program, eventually, program
+from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
+
+pytestmark = pytest.mark.spark
+
+
+def config(folder: Path, **sink: object) -> str:
+    path = folder / "config.yaml"
+    options = "".join(f", {name}: {value}" for name, value in sink.items())
+    path.write_text(
+        f"source: {{project: project, instance: instance, database: d, change_stream: Everything}}\n"
+        f"spool: {{path: {folder / 'spool'}}}\n"
+        f"sink: {{path: {folder / 'out'}{options}}}\n"
+        f"spark: {{master: 'local[2]', checkpoint: {folder / 'checkpoint'}, trigger: 100ms,"
+        f" config: {{spark.driver.memory: 768m}}}}\n"
+    )
+    return str(path)
+
+
+def passed(spool: SpoolMaker, epoch: int) -> bool:
+    known = consumers.find(spool.spool, "files")
+    return known is not None and known.epoch >= epoch
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, NO_DEAD_LETTERS)
+    for group in file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute):
+        assert list(writer.write(group))
+    return contents(root)
+
+
+def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool: SpoolMaker, tmp_path: Path) -> None:
+    at = START
+    for minute in range(6):
+        for epoch in range(3):
+            at = START + minute * MINUTE + epoch * SECOND
+            spool.seal(*(record(at + n, range(2000), table=f"T{n}") for n in range(3)))
+    spool.seal(high=at + SECOND, final=True)
+    out = tmp_path / "out"
+    points: dict[str, Callable[[Program], object]] = {
+        "a file is half written": lambda _: any(out.rglob("*.tmp")),
+        "a file is there": lambda _: any(out.rglob("*.jsonl.gz")),
+    }
+    configured = config(tmp_path, gzip="true", rotate_bytes="300KB")
+    for number, (point, reached) in enumerate(points.items()):
+        with program(tmp_path / f"log{number}", "-m", "spark_sink", configured) as sink:
+            eventually(lambda: reached(sink) or sink.has_ended(), point)  # noqa: B023
+            sink.kill()
+    with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileOptions(gzip=True, rotate_bytes=300_000, by_minute=True)
+    assert contents(out) == expected(spool, tmp_path / "expected", shape)
+    assert len(contents(out)) > 36
+
+
+def test_avro_is_written_where_it_is_configured(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(*(record(START + 1 + n, range(50), table=f"T{n}") for n in range(3)))
+    spool.seal(high=START + SECOND, final=True)
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, format="avro", gzip="true")) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileOptions(gzip=True, rotate_bytes=250_000_000, by_minute=True, format="avro")
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+    assert len(contents(tmp_path / "out")) == 3
+
+
+def test_a_sink_whose_jvm_is_killed_says_so_and_ends_and_the_next_one_continues(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    configured = config(tmp_path, rotate_interval=0)
+    with program(
+        tmp_path / "log0", "-m", "tests.spark_sink.sinks.files.held_sink", configured, str(tmp_path / "never")
+    ) as sink:
+        eventually(lambda: "2 files" in sink.said() or sink.has_ended(), "a micro-batch is under way")
+        sink.kill_jvm()
+        assert sink.code() == TRANSIENT
+        assert sink.said().splitlines()[-1].startswith("spark_sink: Spark's JVM has died"), sink.said()
+    with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
+def test_a_sink_waits_for_the_one_before_it_to_end_and_continues_from_its_commit(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    configured, release = config(tmp_path, rotate_interval=0), tmp_path / "release"
+    with program(tmp_path / "log0", "-m", "tests.spark_sink.sinks.files.held_sink", configured, str(release)) as orphan:
+        eventually(lambda: "2 files" in orphan.said() or orphan.has_ended(), "a micro-batch is not committed yet")
+        orphan.end_input()
+        with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+            sink.end_input()
+            eventually(lambda: "ready" in sink.said() or "waiting" in sink.said(), "the next one is there")
+            release.touch()
+            assert orphan.code() == 0, orphan.said()
+            assert sink.code() == 0, sink.said()
+            assert f"(process {orphan.id}); waiting for its end" in sink.said()
+            assert "batch" not in sink.said()
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
+def test_a_minute_waits_for_the_watermark_and_the_end_of_input_delivers_the_rest(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        spool.seal(record(START + 5, [1]))
+        spool.seal(record(START + 9, [2]))
+        eventually(lambda: consumers.find(spool.spool, "files") or sink.has_ended(), "the sink runs")
+        spool.seal(high=START + MINUTE - 2)
+        spool.seal(record(START + MINUTE - 1, [3]))
+        eventually(lambda: list(out.rglob("*.jsonl")) or sink.has_ended(), "the minute is written")
+        assert [data.count(b"\n") for data in contents(out).values()] == [3]
+        spool.seal(record(START + MINUTE, [4]), final=True)
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert sorted(data.count(b"\n") for data in contents(out).values()) == [1, 3]
+    known = consumers.find(spool.spool, "files")
+    assert known is not None
+    assert known.epoch == 5
+
+
+def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_logged(spool: SpoolMaker, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    spool.seal(record(START + 5, [1]))
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        eventually(lambda: consumers.find(spool.spool, "files") or sink.has_ended(), "the sink runs")
+        assert contents(out) == {}
+        gap = spool.restart_at(START + 9 * MINUTE)
+        eventually(lambda: list(out.rglob("*.jsonl")) or sink.has_ended(), "the minute before the gap is written")
+        spool.seal(record(START + 9 * MINUTE, [2, 3]))
+        spool.seal(high=START + 10 * MINUTE - 1)
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert {Path(name).parent.name: data.count(b"\n") for name, data in contents(out).items()} == {"00": 1, "09": 2}
+    assert f"warning: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z" in sink.said()
+
+
+def test_an_error_of_the_last_delivery_ends_the_sink_with_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
+        eventually(lambda: passed(spool, 1) or sink.has_ended(), "the epoch is written and recorded")
+        spool.spool.storage.replace("consumers/files.json", b"{")  # it is not written again for half a minute
+        sink.end_input()
+        assert sink.code() == 1, sink.said()
+    assert sink.said().splitlines()[-1].startswith("spark_sink: corrupt file ")
+    assert "done" not in sink.said()
+
+
+def test_a_killed_sink_continues_as_it_began_without_its_checkpoint_and_with_other_options(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    spool.fill(2)
+    full = Path(config(tmp_path, gzip="false"))
+    full.write_text(full.read_text().replace("/spool}", "/spool, max_bytes: 1}"))
+    with program(
+        tmp_path / "log0", "-m", "tests.spark_sink.sinks.files.held_sink", str(full), str(tmp_path / "never")
+    ) as sink:
+        eventually(lambda: "1 files, 10 events" in sink.said() or sink.has_ended(), "the open minute is written")
+        sink.kill()
+    before = contents(out)
+    spool.fill(1)
+    spool.seal(high=START + MINUTE)
+    other = Path(config(tmp_path, gzip="true"))
+    other.write_text(other.read_text().replace("/checkpoint", "/another"))
+    with program(tmp_path / "log1", "-m", "spark_sink", str(other)) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert {name: data for name, data in contents(out).items() if not name.endswith("_3_0.jsonl.gz")} == before
+    assert len(contents(out)) == len(before) + 1 == 2
+
+
+def test_sigterm_ends_it_with_code_0_and_the_next_run_continues(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    configured = config(tmp_path, rotate_interval=0)
+    with program(tmp_path / "log0", "-m", "spark_sink", configured) as sink:
+        eventually(lambda: "events" in sink.said() or sink.has_ended(), "the epochs are written")
+        sink.terminate()
+        assert sink.code() == 0, sink.said()
+    spool.fill(1)
+    with program(tmp_path / "log1", "-m", "spark_sink", configured) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert "1 files, 5 events" in sink.said()
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)
+
+
+def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    (tmp_path / "out").write_text("a file where a folder should be")
+    for attempt in range(3):  # on a machine under load Spark may have an error of its own before: as `run`, try again
+        with program(tmp_path / f"log{attempt}", "-m", "spark_sink", config(tmp_path, rotate_interval=0)) as sink:
+            if sink.code() != TRANSIENT:
+                break
+        assert "cannot write" not in sink.said(), "an error of ours that is not recognised"
+    assert sink.code() == 1, sink.said()
+    *_, line = sink.said().splitlines()
+    assert line.startswith(f"spark_sink: cannot write {tmp_path}/out/d_Singers/")
+    assert line.endswith("or choose another with sink.path.")
+    assert "Traceback" not in sink.said()
+    assert "ERROR" not in sink.said()
+
+
+def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        assert sink.code() == 1, sink.said()
+    assert sink.said().startswith("spark_sink: Java was not found, and Spark needs Java 17. Install it")
+
+
+def test_a_spool_without_epochs_ends_with_the_input(spool: SpoolMaker, tmp_path: Path) -> None:
+    with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
+        sink.end_input()
+        assert sink.code() == 0, sink.said()
+    assert spool.spool.latest() == 0
+
+
+def test_a_spool_of_another_stream_is_refused_and_not_touched(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    configured = Path(config(tmp_path))
+    configured.write_text(configured.read_text().replace("database: d", "database: other"))
+    with program(tmp_path / "log", "-m", "spark_sink", str(configured)) as sink:
+        assert sink.code() == 2
+    assert "holds change stream project/instance/d/Everything" in sink.said().splitlines()[-1]
+    assert not consumers.consumers(spool.spool)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written_twice(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(2)
+    metrics, stop = ReaderMetrics(), Stop(drain_timeout=SECOND)
+    configured = config(tmp_path, rotate_interval=0)
+
+    async def run() -> None:
+        sink = SinkProcess(
+            [sys.executable, "-m", "tests.spark_sink.sinks.files.failing_sink", configured, str(tmp_path / "runs")],
+            dict(os.environ),
+            progress=lambda: 0,
+            stop=stop,
+            drain=1.0,
+            metrics=metrics,
+            patience=Patience(attempts=4, first=0.1),
+        )
+        running = asyncio.create_task(sink.run())
+        await asyncio.to_thread(eventually, lambda: passed(spool, 2) or running.done(), "all is delivered", starts=3)
+        sink.finish(again=True)
+        await running
+
+    asyncio.run(run())
+    assert metrics.sink_restarts == 2
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    assert contents(tmp_path / "out") == expected(spool, tmp_path / "expected", shape)

@@ -1,0 +1,144 @@
+"""Files with whole rows: a replay writes the same bytes, also when Spanner no longer keeps what was read."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.core.records import DataChangeRecord, Mod
+from connector.core.timestamps import SECOND
+from spark_sink.sinks.files.plan import file_groups
+from spark_sink.sinks.files.writer import FileWriter
+from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
+from spark_sink.sinks.shared.completing.spanner_rows import Completion, SpannerRows
+from spark_sink.sinks.shared.completing.whole_rows import Found, Read, decoded
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.destination import destination_at
+from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
+from tests.spark_sink.spools import START, SpoolMaker, record
+
+COMPLETION = Completion('{"project":"p","instance":"in","database":"d","change_stream":"Everything"}', "")
+LINES = replace(BY_MINUTE, complete_rows=True)
+
+
+def update(at: int, key: int, name: str, *, old: str = "") -> DataChangeRecord:
+    """An UPDATE of a name, which is all that is captured."""
+    made = record(at, [key], columns=ALBUMS[:2], mod_type="UPDATE")
+    mod = Mod(f'{{"Id":"{key}"}}', json.dumps({"Name": name}), json.dumps({"Name": old}) if old else "{}")
+    capture = "OLD_AND_NEW_VALUES" if old else "NEW_VALUES"
+    return replace(made, mods=(mod,), value_capture_type=capture)
+
+
+@pytest.fixture
+def sold(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The sales of each row in Spanner, by its id; without one, Spanner does not keep the row any more."""
+    sales: dict[str, str] = {}
+
+    def read(self: SpannerRows, read: Read) -> Found:
+        keys = [json.loads(key)["Id"] for key in read.keys]
+        return Found({(key,): decoded(json.dumps({"Sales": sales[key]})) for key in keys if key in sales})
+
+    monkeypatch.setattr(SpannerRows, "read", read)
+    return sales
+
+
+@pytest.fixture
+def changed(spool: SpoolMaker) -> SpoolMaker:
+    spool.seal(record(START + 1, [1, 2], columns=ALBUMS, values={"Name": "n", "Sales": "1"}))
+    spool.seal(update(START + SECOND, 1, "a"), update(START + SECOND + 1, 2, "b", old="n"))
+    return spool
+
+
+def written(
+    spool: SpoolMaker, root: Path, options: Any = LINES, letters: Path = Path("/nowhere")
+) -> tuple[list[Path], dict[str, int]]:
+    store = DeadLetters(str(letters))
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), options, store, COMPLETION)
+    groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
+    return [root / file.path for group in groups for file in writer.write(group)], dict(writer.incomplete)
+
+
+def events(paths: list[Path]) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def test_lines_hold_the_columns_that_did_not_change_and_say_so(
+    changed: SpoolMaker, sold: dict[str, str], tmp_path: Path
+) -> None:
+    sold["1"] = "7"
+    paths, incomplete = written(changed, tmp_path / "out")
+    found = [(event["payload"], event["source_metadata"]["completed"]) for event in events(paths)]
+    assert found == [
+        ({"Id": 1, "Name": "n", "Sales": 1}, True),
+        ({"Id": 2, "Name": "n", "Sales": 1}, True),
+        ({"Id": 1, "Name": "a", "Sales": 7}, True),
+        ({"Id": 2, "Name": "b"}, False),
+    ]
+    assert incomplete == {"Singers": 1}
+
+
+def test_without_the_option_lines_are_what_they_were(changed: SpoolMaker, tmp_path: Path) -> None:
+    store = DeadLetters("/nowhere")
+    writer = FileWriter(changed.spool, changed.spool_id, destination_at(str(tmp_path / "out")), BY_MINUTE, store)
+    groups = file_groups(changed.spool.manifests(1, changed.spool.latest()), by_minute=True)
+    paths = [tmp_path / "out" / file.path for group in groups for file in writer.write(group)]
+    assert all("completed" not in event["source_metadata"] for event in events(paths))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "avro", "opencdc-jsonl"])
+def test_a_replay_writes_the_same_bytes_when_spanner_keeps_other_rows(
+    changed: SpoolMaker, sold: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    options = replace(LINES, format=form)
+    sold["1"] = "7"
+    written(changed, tmp_path / "one", options)
+    sold.clear()
+    sold["2"] = "8"
+    _, incomplete = written(changed, tmp_path / "other", options)
+    assert contents(tmp_path / "one") == contents(tmp_path / "other") != {}
+    assert incomplete == {"Singers": 1}
+
+
+def test_avro_files_have_the_field_in_their_schema(changed: SpoolMaker, sold: dict[str, str], tmp_path: Path) -> None:
+    sold.update({"1": "7", "2": "8"})
+    paths, _ = written(changed, tmp_path / "out", replace(AVRO, complete_rows=True))
+    found = [event for path in paths for event in avro_events(path)]
+    assert [event["source_metadata"]["completed"] for event in found] == [True] * 4
+    assert [event["payload"]["Sales"] for event in found] == [1, 1, 7, 8]
+
+
+def test_old_values_become_the_row_before_in_opencdc(changed: SpoolMaker, sold: dict[str, str], tmp_path: Path) -> None:
+    sold.update({"1": "7", "2": "8"})
+    paths, _ = written(changed, tmp_path / "out", replace(LINES, format="opencdc-jsonl"))
+    last = list(events(paths))[-1]
+    assert last["payload"] == {
+        "before": {"Id": 2, "Name": "n", "Sales": 8},
+        "after": {"Id": 2, "Name": "b", "Sales": 8},
+    }
+    assert last["metadata"]["spanner.completed"] == "true"
+
+
+def test_what_is_kept_of_delivered_epochs_is_deleted(changed: SpoolMaker, sold: dict[str, str], tmp_path: Path) -> None:
+    written(changed, tmp_path / "out")
+    storage = changed.spool.storage
+    assert len(storage.list("completed")) == 1, "the first epoch has no updates"
+    forget_completed(changed.spool, before=2)
+    assert len(storage.list("completed")) == 1
+    forget_completed(changed.spool, before=3)
+    assert storage.list("completed") == []
+
+
+def test_dead_letters_keep_whether_their_rows_are_complete(
+    spool: SpoolMaker, sold: dict[str, str], tmp_path: Path
+) -> None:
+    spool.seal(update(START + SECOND, 1, "a"))
+    spool.seal(record(START + 2 * SECOND, [2], columns=ALBUMS, values={"Name": "n", "Sales": "not a number"}))
+    written(spool, tmp_path / "out", letters=tmp_path / "letters")
+    store = DeadLetters(str(tmp_path / "letters"))
+    (file,) = store.files()
+    rows, _ = store.read(file)
+    assert rows.column("source_metadata").to_pylist()[0]["completed"] is True

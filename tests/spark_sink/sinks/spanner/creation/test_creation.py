@@ -1,0 +1,125 @@
+"""What the sink creates in the destination, from the source's DDL."""
+
+from connector.core.dialects import GOOGLESQL, POSTGRESQL
+from emulator import SampleDatabase
+from spark_sink.sinks.spanner.creation import adding, create_missing, creating, prepare, relaxing
+from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE
+from tests.integration.servers import MakeDatabase
+from tests.spark_sink.sinks.spanner.applying import target_of
+
+
+def columns_of(sample: SampleDatabase, table: str) -> list[str]:
+    with sample.database.snapshot() as snapshot:
+        found = snapshot.execute_sql(
+            f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' ORDER BY ordinal_position"
+        )
+        return [name for (name,) in found]
+
+
+def test_tables_are_created_without_policies_that_delete_old_rows() -> None:
+    """Otherwise the destination would delete a row that the source has written again."""
+    policy = ", ROW DELETION POLICY (OLDER_THAN(At, INTERVAL 30 DAY))"
+    googlesql = f"CREATE TABLE T (\n  Id INT64,\n  At TIMESTAMP,\n) PRIMARY KEY(Id){policy}"
+    postgresql = "CREATE TABLE \"P\" (id bigint PRIMARY KEY, at timestamptz) TTL INTERVAL '30 days' ON at"
+    assert creating([googlesql, postgresql], {"T", "P"}, []) == {
+        "T": ["CREATE TABLE T (\n  Id INT64,\n  At TIMESTAMP,\n) PRIMARY KEY(Id)"],
+        "P": ['CREATE TABLE "P" (id bigint PRIMARY KEY, at timestamptz)'],
+    }
+
+
+def test_foreign_keys_follow_once_their_tables_are_there_and_others_are_left_out() -> None:
+    first = (
+        "CREATE TABLE A (\n  Id INT64,\n  B INT64,\n  X INT64,\n  CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)"
+        " ON DELETE CASCADE,\n  FOREIGN KEY(X) REFERENCES Unwatched(Id),\n) PRIMARY KEY(Id)"
+    )
+    second = 'CREATE TABLE s.B (Id INT64, CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")) PRIMARY KEY(Id)'
+    found = creating([first, "CREATE SCHEMA s", second], {"A", "s.B"}, ['CREATE TABLE "There" ("Id" bigint)'])
+    assert found == {
+        "": ["CREATE SCHEMA s"],
+        "A": ["CREATE TABLE A (\n  Id INT64,\n  B INT64,\n  X INT64,\n) PRIMARY KEY(Id)"],
+        "s.B": [
+            "CREATE TABLE s.B (Id INT64) PRIMARY KEY(Id)",
+            "ALTER TABLE A ADD CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id) ON DELETE CASCADE",
+            'ALTER TABLE s.B ADD CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")',
+        ],
+    }
+
+
+def test_nothing_is_interleaved_in_a_table_that_has_a_former_key_in_the_destination(
+    database: MakeDatabase, dialect: str
+) -> None:
+    """It is to be dropped there, with the rows of what is interleaved in it."""
+    source, replica = database(dialect=dialect), database(dialect=dialect)
+    if dialect == "googlesql":
+        former = "CREATE TABLE p (a INT64) PRIMARY KEY (a)"
+        newest = "CREATE TABLE p (a INT64, b INT64) PRIMARY KEY (a, b)"
+        child = "CREATE TABLE c (a INT64, b INT64, d INT64) PRIMARY KEY (a, b, d), INTERLEAVE IN PARENT p"
+    else:
+        former = "CREATE TABLE p (a bigint PRIMARY KEY)"
+        newest = "CREATE TABLE p (a bigint, b bigint, PRIMARY KEY (a, b))"
+        child = "CREATE TABLE c (a bigint, b bigint, d bigint, PRIMARY KEY (a, b, d)) INTERLEAVE IN PARENT p"
+    source.run_ddl(newest, child)
+    replica.run_ddl(former)
+    tables: dict[str, set[str]] = {"p": {"a"}, "c": {"a"}}
+    assert create_missing(tables, target_of(source), target_of(replica), None) == []
+    replica.run_ddl("DROP TABLE p")
+    assert create_missing(tables, target_of(source), target_of(replica), None) == ["c", "p"]
+
+
+def test_columns_are_added_with_the_types_of_the_source() -> None:
+    types = {("s.T", "New"): "STRING(MAX)"}
+    columns = {"s.T": {"New", "Gone"}}
+    assert adding(types, columns, GOOGLESQL) == {"s.T.New": ["ALTER TABLE `s`.`T` ADD COLUMN `New` STRING(MAX)"]}
+    assert adding(types, columns, POSTGRESQL) == {"s.T.New": ['ALTER TABLE "s"."T" ADD COLUMN "New" STRING(MAX)']}
+
+
+def test_columns_are_made_nullable_with_the_types_that_they_have() -> None:
+    types = {("s.T", "A"): "STRING(MAX)"}
+    columns = {"s.T": {"A", "Gone"}}
+    assert relaxing(types, columns, GOOGLESQL) == {"s.T.A": ["ALTER TABLE `s`.`T` ALTER COLUMN `A` STRING(MAX)"]}
+    assert relaxing(types, columns, POSTGRESQL) == {"s.T.A": ['ALTER TABLE "s"."T" ALTER COLUMN "A" DROP NOT NULL']}
+
+
+def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widened(
+    database: MakeDatabase, dialect: str
+) -> None:
+    source, replica = database(dialect=dialect), database(dialect=dialect)
+    if dialect == "googlesql":
+        source.run_ddl(
+            "CREATE SEQUENCE Numbers OPTIONS (sequence_kind = 'bit_reversed_positive')",
+            "CREATE TABLE X (Id INT64 NOT NULL DEFAULT (GET_NEXT_SEQUENCE_VALUE(SEQUENCE Numbers)), Y INT64)"
+            " PRIMARY KEY (Id)",
+            "CREATE TABLE Y (Id INT64, X INT64, Old INT64, FOREIGN KEY (X) REFERENCES X (Id)) PRIMARY KEY (Id)",
+            "ALTER TABLE X ADD FOREIGN KEY (Y) REFERENCES Y (Id)",
+        )
+        tables, added = (
+            {"X": {"Id", "Y"}, "Y": {"Id", "X", "Old"}, "Gone": {"Id"}},
+            "ALTER TABLE Y ADD COLUMN Added DATE",
+        )
+    else:
+        source.run_ddl(
+            "CREATE TABLE x (id bigint PRIMARY KEY, y bigint)",
+            "CREATE TABLE y (id bigint PRIMARY KEY, x bigint, old bigint, FOREIGN KEY (x) REFERENCES x (id))",
+            "ALTER TABLE x ADD FOREIGN KEY (y) REFERENCES y (id)",
+        )
+        tables, added = (
+            {"x": {"id", "y"}, "y": {"id", "x", "old"}, "gone": {"id"}},
+            "ALTER TABLE y ADD COLUMN added date",
+        )
+    _, second, gone = tables
+    addresses = target_of(source), target_of(replica)
+    assert create_missing(tables, *addresses, None) == sorted({*tables} - {gone})
+    assert create_missing(tables, *addresses, None) == []
+    source.run_ddl(added)
+    new = added.split()[5]
+    tables[second] |= {new}
+    assert create_missing(tables, *addresses, None) == [f"{second}.{new}"]
+    assert new in columns_of(replica, second)
+
+
+def test_the_bookkeeping_table_of_an_older_version_is_widened(database: MakeDatabase, dialect: str) -> None:
+    replica = database(dialect=dialect)
+    prepare(target_of(replica), None)
+    replica.run_ddl(f"ALTER TABLE {TABLE} DROP COLUMN {IDENTITY}")
+    prepare(target_of(replica), None)
+    assert IDENTITY in columns_of(replica, TABLE)

@@ -1,0 +1,108 @@
+"""Every row first, then every change: a backfill into another Spanner database."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.records import spool_of, write_progress
+from emulator import SampleDatabase, Workload
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkReader
+from spark_sink.sources.changes.read_limits import ReadMaxBytes
+from tests.connector.spool.backfill.builders import recorded
+from tests.integration.commands import Background, configuration, run
+from tests.integration.servers import MakeDatabase
+from tests.spark_sink.sinks.spanner.samples import SPARK, empty, rows_of
+from tests.spark_sink.spools import START, SpoolMaker
+
+
+def config_of(
+    folder: Path,
+    source: SampleDatabase,
+    replica: SampleDatabase,
+    end: str | None,
+    reader: str = "process",
+    **sink: object,
+) -> Path:
+    return configuration(
+        folder,
+        source,
+        source={"start": "now", "backfill": True, "reader": reader, **({"end": end} if end else {})},
+        spark={**SPARK, "checkpoint": str(folder / "checkpoint")},
+        sink={"type": "spanner", "database": replica.database_id, "dead_letters": str(folder / "dead"), **sink},
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databases_equal(
+    database: MakeDatabase, dialect: str, tmp_path: Path
+) -> None:
+    """All types of columns, interleaved tables, whose rows come after their parents; the end is reached with code 0.
+
+    One dialect is read in a process, the other on executors.
+    """
+    reader = "process" if dialect == "googlesql" else "executors"
+    mode, capture = ("rows", "NEW_ROW") if dialect == "googlesql" else ("transactions", "NEW_VALUES")
+    source, replica = database(dialect=dialect, value_capture_type=capture), database(dialect=dialect)
+    empty(replica)
+    workload = Workload(source, seed=5, average_size=8)
+    workload.run(mods=400)
+    end = format_rfc3339(time.time_ns() + 45 * SECOND)
+    config = config_of(tmp_path, source, replica, end, reader, mode=mode, create_tables=True)
+    with Background("run", config, log=tmp_path / "log") as service:
+        service.await_log("backfill recorded", timeout=120)
+        workload.run(mods=300)
+        assert format_rfc3339(time.time_ns()) < end, "the load took too long for this test"
+        done = service.wait(timeout=400)
+    assert done.code == 0, done.err
+    assert "changes are applied once the backfill is done" in done.err
+    assert not (tmp_path / "dead").exists()
+    assert rows_of(replica) == rows_of(source)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("reader", ["process", pytest.param("executors", marks=pytest.mark.slow)])
+def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
+    reader: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    """A row may refer to one that comes later, or that is not there yet when the sink is started."""
+    source, replica = database(), database()
+    empty(replica)
+    source.run_ddl(
+        "CREATE TABLE Staff (Id INT64, Chief INT64, FOREIGN KEY (Chief) REFERENCES Staff (Id)) PRIMARY KEY (Id)"
+    )
+    with source.database.batch() as batch:
+        batch.insert("Staff", ("Id", "Chief"), [(1, 1)])
+    config = config_of(tmp_path, source, replica, None, reader, create_tables=True)
+    with Background("run", config, log=tmp_path / "log") as service:
+        done = service.wait(timeout=300)
+    assert done.code == 1, done.err
+    assert "a foreign key of table Staff of the destination leads back to Staff" in done.err
+    assert "Drop the foreign key there, and create it again after the backfill." in done.err
+    checked = run("check", config)
+    assert checked.code != 0
+    assert "source.backfill: a foreign key of table Staff" in checked.err + checked.out.decode()
+
+
+def test_no_change_is_applied_while_a_backfill_is_not_done(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_sink.sinks.spanner.awaited_backfills._INTERVAL", 0)
+    maker = SpoolMaker(tmp_path / "spool")
+    maker.fill(1)
+    place = SpannerPlace(Target("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
+    applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
+    reader = SpannerSinkReader(maker.path, "spanner", place, applying)
+    start = reader.initialOffset()
+    recorded(maker.spool, maker.spool.header(), "A", at=START)
+    for _ in range(2):
+        assert reader.latestOffset(start, ReadMaxBytes(10**9)) == start
+    assert reader.partitions(start, start) == [], "Spark runs an empty micro-batch first"
+    assert capfd.readouterr().err.count("changes are applied once the backfill is done; not done yet: A") == 1
+    write_progress(spool_of(maker.spool, 1), Progress(updated=START, tables=(TableProgress(table="A", state="done"),)))
+    assert reader.latestOffset(start, ReadMaxBytes(10**9)) != start

@@ -1,0 +1,92 @@
+"""What merged rows promise, and units, for random histories."""
+
+from itertools import pairwise
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sink.sinks.spanner.writing.row_merger import Change, Key, Value, merged
+from spark_sink.sinks.spanner.writing.units import Position, units
+
+COLUMNS = ("A", "B", "C")
+KEYS = {"T": ("Id",)}
+Rows = dict[Key, dict[str, Value]]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Change]:
+    """Changes that a database could have made: what is updated or deleted is there, and what is inserted is not."""
+    there: set[int] = set()
+    changes = []
+    transaction = 0
+    for place in range(draw(st.integers(0, 30))):
+        if draw(st.booleans()):
+            transaction += 1
+        key = draw(st.integers(1, 4))
+        mod_type = draw(st.sampled_from(["UPDATE", "DELETE"])) if key in there else "INSERT"
+        is_whole = draw(st.booleans())
+        names = COLUMNS if mod_type == "INSERT" or is_whole else draw(st.sets(st.sampled_from(COLUMNS)))
+        values = {"Id": str(key)} | ({} if mod_type == "DELETE" else {name: f"{name}{place}" for name in names})
+        (there.discard if mod_type == "DELETE" else there.add)(key)
+        payload = orjson.dumps(values).decode()
+        changes.append(Change("T", mod_type, is_whole, payload, "", "", str(transaction), (1, place)))
+    return changes
+
+
+def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
+    found = {key: dict(values) for key, values in rows.items()}
+    for change in changes:
+        values = orjson.loads(change.payload)
+        key = (values["Id"],)
+        if change.mod_type == "DELETE":
+            found.pop(key, None)
+        elif change.mod_type == "INSERT":
+            found[key] = values
+        else:
+            found[key].update(values)
+    return found
+
+
+def at_once(rows: Rows, changes: list[Change]) -> Rows:
+    """As the mutations do it: deletes first, then writes; an update needs its row."""
+    found = {key: dict(values) for key, values in rows.items()}
+    changed = merged(changes, KEYS).rows
+    for row in changed:
+        if row.is_deleted or row.is_replaced:
+            found.pop(row.key, None)
+    for row in changed:
+        if not row.is_deleted:
+            assert row.is_whole or row.key in found
+            found.setdefault(row.key, {}).update(row.values)
+    return found
+
+
+@given(histories(), st.integers(0, 30))
+def test_changes_at_once_make_the_same_rows_as_one_after_another(changes: list[Change], cut: int) -> None:
+    before = one_by_one({}, changes[:cut])
+    assert at_once(before, changes[cut:]) == one_by_one(before, changes[cut:])
+
+
+@given(histories(), st.integers(0, 30))
+def test_changes_that_are_applied_twice_make_the_same_rows(changes: list[Change], cut: int) -> None:
+    once = at_once(one_by_one({}, changes[:cut]), changes[cut:])
+    assert at_once(once, changes[cut:]) == once
+
+
+@given(histories(), st.integers(1, 8), st.integers(1, 200))
+def test_units_are_whole_transactions_and_follow_one_another(changes: list[Change], most: int, most_bytes: int) -> None:
+    start, end = Position(1, 0), Position(2, 0)
+    found = list(units(changes, start=start, end=end, most=most, most_bytes=most_bytes))
+    assert [change for unit in found for change in unit.changes] == changes
+    for one, other in pairwise(found):
+        assert one.end == other.start
+        assert list(one.changes)[-1].transaction != next(other.changes).transaction
+    for unit in found:
+        assert len(unit.transactions) == 1 or len(list(unit.changes)) <= most
+        if len(unit.transactions) > 1:
+            first, second = unit.halves()
+            assert (first.start, first.end, second.end) == (unit.start, second.start, unit.end)
+            assert [*first.changes, *second.changes] == list(unit.changes)
+    if found:
+        assert (found[0].start, found[-1].end) == (start, end)

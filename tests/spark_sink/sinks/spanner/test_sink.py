@@ -1,0 +1,95 @@
+"""The sink as a service runs it, between two databases."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from connector.core.timestamps import format_rfc3339
+from emulator import SampleDatabase, Workload
+from tests.integration.commands import configuration, run
+from tests.integration.servers import MakeDatabase
+from tests.spark_sink.sinks.spanner.campaign.bank import DDL
+from tests.spark_sink.sinks.spanner.campaign.campaign import Campaign
+from tests.spark_sink.sinks.spanner.samples import SPARK, empty, rows_of
+
+
+def config_of(folder: Path, source: SampleDatabase, start: str, end: str | None, **sink: object) -> Path:
+    bounds = {"start": start, **({"end": end} if end else {})}
+    spark = {**SPARK, "checkpoint": str(folder / "checkpoint")}
+    sink = {"type": "spanner", "dead_letters": str(folder / "dead"), **sink}
+    return configuration(folder, source, source=bounds, spark=spark, sink=sink)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("dialect", "mode"), [("googlesql", "transactions"), ("postgresql", "rows")])
+def test_tables_are_created_and_equal_those_of_the_source(
+    database: MakeDatabase, dialect: str, mode: str, tmp_path: Path
+) -> None:
+    """All types of columns, interleaved tables, inserts, updates and deletes; the destination begins empty.
+
+    The tests of a backfill do the same in the other mode of each dialect.
+    """
+    source = database(dialect=dialect, value_capture_type="NEW_ROW" if mode == "rows" else "OLD_AND_NEW_VALUES")
+    replica = database(dialect=dialect)
+    empty(replica)
+    start = format_rfc3339(time.time_ns())
+    workload = Workload(source, seed=3, average_size=8)
+    workload.run(mods=500)
+    end = format_rfc3339(workload.committed[-1].commit_timestamp_ns)
+    config = config_of(tmp_path, source, start, end, database=replica.database_id, mode=mode, create_tables=True)
+    done = run("run", config, timeout=280)
+    assert done.code == 0, done.err
+    assert not (tmp_path / "dead").exists()
+    assert rows_of(replica) == rows_of(source)
+    assert "created " in done.err
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
+def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
+    database: MakeDatabase, tmp_path: Path, mode: str
+) -> None:
+    campaign = Campaign(database(), database(), tmp_path, mode, seed=11)
+    assert campaign.run(kills=1, mods=2000) == ""
+
+
+@pytest.mark.parametrize(
+    ("sink", "source", "said"),
+    [
+        ({"database": ""}, {}, "sink.database"),
+        ({"database": "d", "mode": "fast"}, {}, "sink.mode"),
+        ({"database": "d", "columns": {"Name": "name"}}, {}, "sink.columns: 'Name' is not table.column"),
+        ({"database": "d", "tables": {"A": "C", "B": "C"}}, {}, "sink.tables: several tables would be C"),
+        ({"database": "d", "transaction_tag": ""}, {}, "sink.transaction_tag: '' is not a valid tag"),
+        ({"database": "no-such-database"}, {}, "sink.database: database not found"),
+        ({"database": "no-such-database"}, {}, "Check sink.project, sink.instance and sink.database"),
+        ({"database": "sample"}, {"complete_rows": True}, "source.complete_rows: sink spanner needs no whole rows"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_before_anything_starts(
+    database: MakeDatabase, tmp_path: Path, sink: dict[str, object], source: dict[str, object], said: str
+) -> None:
+    sample = database()
+    config = configuration(tmp_path, sample, source=source, spark=dict(SPARK), sink={"type": "spanner", **sink})
+    done = run("check", config)
+    assert done.code == 2, done.err
+    assert said in done.err + done.out.decode()
+
+
+def test_check_names_the_source_itself_and_each_table_and_column_that_is_missing(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    source, replica = database(), database()
+    source.run_ddl(*DDL["googlesql"], "CREATE TABLE Both (Id INT64, Name STRING(MAX)) PRIMARY KEY (Id)")
+    replica.run_ddl("CREATE TABLE Both (Id INT64) PRIMARY KEY (Id)")
+    same = run("check", config_of(tmp_path, source, "now", None, database=source.database_id))
+    assert same.code != 0
+    assert "is the source itself" in same.err + same.out.decode()
+    done = run("check", config_of(tmp_path, source, "now", None, database=replica.database_id))
+    assert done.code != 0
+    text = done.err + done.out.decode()
+    assert "the destination has no table Accounts" in text
+    assert "table Both of the destination has no column Name" in text

@@ -1,0 +1,43 @@
+"""A session with the libraries that there are for the installed Spark (`make test-lakehouse`)."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_sink
+from connector.config.sections import SparkConfig
+from spark_sink.sinks.tables.config import Format, TablesConfig
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
+
+
+@pytest.fixture(scope="session")
+def lake() -> Iterator[SparkSession]:
+    options: dict[str, str] = {}
+    for name, library in LIBRARIES.items():
+        if spark_version() in library.versions:
+            sink = TablesConfig.model_validate({"format": name, "path": "/lake"})
+            options = spark_options(sink, SparkConfig(config=options))
+    builder = SparkSession.builder.master("local[2]").appName("tables")
+    for name, value in {
+        **options,
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.log.level": "OFF",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    spark_sink.register(session)
+    yield session
+    if options:  # else it is the session of the other tests
+        session.stop()
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def merging_format(request: pytest.FixtureRequest) -> Format:
+    if spark_version() not in LIBRARIES[request.param].versions:
+        pytest.skip(f"there is no library of {request.param} for Spark {spark_version()}: make test-lakehouse")
+    found: Format = request.param
+    return found

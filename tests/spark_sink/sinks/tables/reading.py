@@ -1,0 +1,35 @@
+"""Events of a spool, and what tables have."""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_sink.sinks.tables.formats.iceberg import catalog_of
+from tests.spark_sink.sinks.tables.histories import Row
+from tests.spark_sink.spools import SpoolMaker
+
+
+def epochs(lake: SparkSession, spool: SpoolMaker, first: int, last: int) -> DataFrame:
+    events = lake.read.format("spanner-change-stream").option("spool", spool.path).load()
+    return events.where(f"epoch BETWEEN {first} AND {last}")
+
+
+def target(path: Path, of_format: str, table: str = "Singers") -> str:
+    return f"delta.`{path}/{table}`" if of_format == "delta" else f"{catalog_of(str(path))}.{table}"
+
+
+def rows_of(lake: SparkSession, table: str, where: str = "NOT _is_deleted") -> dict[int, Row]:
+    """The rows by key, with the columns of the table in Spanner."""
+    lake.sql(f"REFRESH TABLE {table}")
+    found = [row.asDict() for row in lake.table(table).where(where).collect()]
+    rows = {row["Id"]: {name: row[name] for name in row if name[0] != "_" and name != "Id"} for row in found}
+    assert len(rows) == len(found)
+    for row in rows.values():
+        row["Balance"] = None if row["Balance"] is None else f"{row['Balance']:.2f}"
+    return rows
+
+
+def commits(lake: SparkSession, table: str, of_format: str) -> int:
+    if of_format == "delta":
+        return lake.sql(f"DESCRIBE HISTORY {table}").where("operation IN ('MERGE', 'WRITE')").count()
+    return lake.table(f"{table}.snapshots").count()

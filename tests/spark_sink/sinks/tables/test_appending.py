@@ -1,0 +1,113 @@
+"""A row for each change, appended to tables of Delta and Iceberg, and to Parquet files."""
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_sink
+from spark_sink.errors import SinkError
+from spark_sink.sinks.tables.config import Format
+from spark_sink.sinks.tables.formats import parquet
+from spark_sink.sinks.tables.formats.iceberg import catalog_of
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from tests.spark_sink.sinks.tables.histories import History
+from tests.spark_sink.spools import SpoolMaker
+
+
+@pytest.fixture(params=["parquet", "delta", "iceberg"])
+def appending_format(request: pytest.FixtureRequest) -> Format:
+    found: Format = request.param
+    if found in LIBRARIES and spark_version() not in LIBRARIES[found].versions:
+        pytest.skip(f"there is no library of {found} for Spark {spark_version()}: make test-lakehouse")
+    return found
+
+
+class Appended:
+    """A spool, and what was appended of it."""
+
+    def __init__(self, lake: SparkSession, of_format: Format, folder: Path) -> None:
+        self._lake = lake
+        self._format = of_format
+        self._path = folder / "lake"
+        self.spool = SpoolMaker(folder / "spool")
+        self.history = History(self.spool, random.Random(11))
+
+    def events(self, first: int, last: int) -> DataFrame:
+        found = self._lake.read.format("spanner-change-stream").option("spool", self.spool.path).load()
+        return found.where(f"epoch BETWEEN {first} AND {last}")
+
+    def append(self, first: int, last: int) -> None:
+        spark_sink.merge_into(self.events(first, last), path=str(self._path), format=self._format, mode="append")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What identifies each row, and its values."""
+        names = ("_uuid", "_change_type", "_epoch", "Id", "Name", "Balance", "Tags", "_commit_timestamp", "_present")
+        return sorted((row["_uuid"], str([row[name] for name in names])) for row in self._table().collect())
+
+    def wanted(self) -> list[tuple[str, str]]:
+        typed = spark_sink.typed(self.events(1, 10**6), "Singers").selectExpr(
+            "_uuid", "_change_type", "_epoch", "Id", "Name", "Balance", "Tags",
+            "CAST(_commit_timestamp AS TIMESTAMP) AS _commit_timestamp", "_present",
+        )  # fmt: skip
+        return sorted((row["_uuid"], str(list(row))) for row in typed.collect())
+
+    def _table(self) -> DataFrame:
+        if self._format == "iceberg":
+            self._lake.sql(f"REFRESH TABLE {catalog_of(str(self._path))}.Singers")
+            return self._lake.table(f"{catalog_of(str(self._path))}.Singers")
+        return self._lake.read.format(self._format).load(f"{self._path}/Singers")
+
+
+@pytest.fixture
+def appended(lake: SparkSession, appending_format: Format, tmp_path: Path) -> Appended:
+    return Appended(lake, appending_format, tmp_path)
+
+
+def test_each_change_is_appended_once_whatever_is_repeated(appended: Appended) -> None:
+    for _ in range(3):
+        appended.append(1, appended.history.commit(6))
+    appended.append(1, 3)
+    rows = appended.rows()
+    assert len(rows) == appended.history.changes
+    assert rows == appended.wanted()
+
+
+def test_parquet_files_appear_by_their_commit_alone_and_a_killed_one_is_completed(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is killed before its entry of the commit log, and after it while files are moved."""
+    appended = Appended(lake, "parquet", tmp_path)
+    appended.append(1, appended.history.commit(6))
+    before = appended.rows()
+    last = appended.history.commit(6)
+
+    def killed(*_: object) -> None:
+        raise SinkError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet.ParquetFolders, "put", killed)
+        with pytest.raises(SinkError, match="killed"):
+            appended.append(2, last)
+    assert appended.rows() == before
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet.ParquetFolders, "move", _killed_after(1, parquet.ParquetFolders.move))
+        with pytest.raises(SinkError, match="killed"):
+            appended.append(2, last)
+    assert appended.rows() == before, "the entry is there, the file is not"
+    appended.append(1, last)
+    assert appended.rows() == appended.wanted()
+
+
+def _killed_after(calls: int, function: object) -> object:
+    left = [calls]
+
+    def run(*arguments: object) -> object:
+        if left[0] == 0:
+            raise SinkError("killed")
+        left[0] -= 1
+        assert callable(function)
+        return function(*arguments)
+
+    return run

@@ -1,0 +1,124 @@
+"""Names that a format keeps for itself are named before anything starts."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.check.findings import check_sink, findings_of, warn
+from connector.config import validated
+from connector.config.sinks import WatchedStream
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.errors import ConfigurationError
+from connector.reader.change_stream import opened
+from emulator import TABLES
+from spark_sink.sinks.tables.config import TableOptions, TablesConfig
+from spark_sink.sinks.tables.merge_into import TablesWriter
+from spark_sink.sinks.tables.sink_type import SINK
+from tests.peers.histories import split
+from tests.peers.served import served, settings
+from tests.spark_sink.sinks.tables.changes import NAME, change
+from tests.spark_sink.sinks.tables.reading import epochs
+from tests.spark_sink.spools import KEY, SpoolMaker
+
+EXCLUDE = "leave the table out (source.tables.exclude)"
+
+
+def table(name: str, *columns: str) -> TableSchema:
+    text = '{"code":"STRING"}'
+    return TableSchema.of(name, [KEY, *(ColumnType(column, text, False, 2 + at) for at, column in enumerate(columns))])
+
+
+def errors(*tables: TableSchema, **sink: str) -> list[str]:
+    section = {"path": "/lake"} | sink if "database" not in sink else sink
+    stream = WatchedStream("Everything", "NEW_ROW", "googlesql", "", tables)
+    return SINK.stream_errors(TablesConfig.model_validate(section), stream)
+
+
+@pytest.mark.parametrize("name", ["files", "Entries", "HISTORY", "Metadata_Log_Entries", "all.data_files", "Refs"])
+def test_a_table_called_as_a_metadata_table_of_iceberg_cannot_be_in_its_folder(name: str) -> None:
+    (error,) = errors(table(name), table("Singers"), format="iceberg")
+    assert error == (
+        f"sink: table {name} would be {name.replace('.', '_')}, a name that Iceberg keeps for a metadata table where a"
+        f" path has the tables: use a database instead, or {EXCLUDE}"
+    )
+    assert errors(table(name), format="iceberg", database="lake.music") == []
+    assert errors(table(name), format="delta") == []
+
+
+@pytest.mark.parametrize("mode", ["merge", "append"])
+def test_columns_called_as_metadata_columns_of_iceberg_are_named(mode: str) -> None:
+    found = errors(table("Singers", "_file", "Name", "_POS"), format="iceberg", mode=mode, database="lake.music")
+    why = "sink: table Singers has a column _POS, _file, which Iceberg keeps for itself: rename it in Spanner"
+    assert found == [f"{why}, or {EXCLUDE}"]
+    assert errors(table("Singers", "_file", "_pos", "_deleted"), format="delta", mode=mode) == []
+
+
+@pytest.mark.parametrize("name", ["_metadata", "_Metadata", "_row_id_"])
+def test_a_column_that_a_merge_of_delta_adds_or_reads_can_only_be_appended(name: str) -> None:
+    (error,) = errors(table("Singers", name))
+    assert error.startswith(f"sink: table Singers has a column {name}, which Delta keeps for itself: ")
+    assert errors(table("Singers", name), mode="append") == []
+    assert errors(table("Singers", name), format="parquet", mode="append") == []
+
+
+def test_discover_shows_the_names_of_every_format_with_the_table() -> None:
+    problems = SINK.table_problems(table("Files", "_file", "_metadata", "_captured"))
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "table Files has a column _captured, which the sink adds itself",
+        "table Files has a column _metadata, which Delta keeps for itself",
+        "table Files would be Files, a name that Iceberg keeps for a metadata table where a path has the tables",
+        "table Files has a column _file, which Iceberg keeps for itself",
+    ]
+
+
+def test_a_table_that_comes_later_is_named_with_the_same_line(spool: SpoolMaker) -> None:
+    spool.seal(change(1, [1], table="Files"), change(2, [1], (KEY, NAME, replace(NAME, name="_file"))))
+    options = TableOptions("iceberg", "/lake", None, "merge", "apply")
+    writer = TablesWriter(spool.spool, options, "tables")
+    with pytest.raises(ConfigurationError, match="table Files would be Files, a name that Iceberg keeps"):
+        writer.table("Files")
+    with pytest.raises(ConfigurationError, match="table Singers has a column _file, which Iceberg keeps for itself"):
+        writer.table("Singers")
+
+
+@pytest.mark.parametrize("mode", ["merge", "append"])
+@pytest.mark.parametrize("name", ["delta.enableChangeDataFeed", "delta.enablechangedatafeed"])
+def test_deltas_change_data_feed_is_refused_with_the_reason(mode: str, name: str) -> None:
+    sink = {"path": "/lake", "mode": mode, "table_properties": {name: "True"}}
+    with pytest.raises(ValueError, match=r"^table_properties: .*keeps the name _commit_timestamp for itself"):
+        _ = TablesConfig.model_validate(sink).options
+    off = TablesConfig.model_validate({**sink, "table_properties": {name: "false"}})
+    assert off.options.properties == {name: "false"}
+
+
+def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tables = tuple(replace(table, name="Files") if table.name == "Albums" else table for table in TABLES)
+    with served(split(tables=tables)) as server:
+        sink = {"type": "tables", "format": "iceberg", "path": str(tmp_path / "lake")}
+        config = validated({**settings(server, tmp_path / "spool"), "sink": sink})
+        asyncio.run(check_sink(config, emulator_host=None))
+        (reported,) = [one for one in asyncio.run(findings_of(config, emulator_host=None)).errors if "Files" in one]
+
+        async def started() -> None:
+            async with opened(config.source, emulator_host=None, started=False) as stream:
+                warn(config, stream)
+
+        asyncio.run(started())
+    warned = {record.getMessage(): record.__dict__["fields"] for record in caplog.records}
+    assert warned["the destination cannot have a table as it is; the others are delivered"]["why"] == reported
+
+
+def test_events_that_the_spool_has_of_an_excluded_table_are_left_out(
+    lake: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.seal(change(1, [1]), change(2, [2], (KEY, replace(NAME, name="_captured")), "Albums"))
+    options = TableOptions("parquet", str(tmp_path), None, "append", "apply")
+    writer = TablesWriter(spool.spool, options, "tables", lambda table: table != "Albums")
+    assert writer.write(epochs(lake, spool, 1, 1)).merged.events == {"Singers": 1}
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name in ("Singers", "Albums")] == [
+        "Singers"
+    ]

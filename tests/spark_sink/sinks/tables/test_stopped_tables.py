@@ -1,0 +1,262 @@
+"""A table that cannot be written stops alone, and nothing of it is lost."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.config import validated
+from connector.config.loading import Config
+from connector.core.records import ColumnType
+from connector.core.timestamps import SECOND
+from connector.spool.consumers import record as record_consumer
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
+from spark_sink.dead_letters_command import Replayed, replayed
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.replayed_spools import held
+from spark_sink.sinks.tables.config import Format, TablesConfig
+from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.replay import TablesReplay
+from spark_sink.sinks.tables.sink_type import SINK
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
+from tests.spark_sink.sinks.tables.campaign.backfill_ends import BackfillEnds
+from tests.spark_sink.sinks.tables.changes import NAME, change
+from tests.spark_sink.sinks.tables.reading import epochs, target
+from tests.spark_sink.spools import KEY, START, SpoolMaker, record
+
+NUMBER, TEXT = (ColumnType("Age", f'{{"code":"{code}"}}', False, 2) for code in ("INT64", "STRING"))
+
+
+class Sink:
+    """A sink of Singers and Albums, run by hand: a run is a process."""
+
+    def __init__(self, lake: SparkSession, folder: Path, **sink: str) -> None:
+        self.lake = lake
+        self.maker = SpoolMaker(folder / "spool")
+        self.path = folder / "lake"
+        section = {"type": "tables", "path": str(self.path), "dead_letters": str(folder / "letters"), **sink}
+        self.config: Config = validated({"source": SOURCE, "spool": {"path": self.maker.path}, "sink": section})
+        self.restart()
+
+    @property
+    def spool(self) -> Spool:
+        return self.maker.spool
+
+    @property
+    def store(self) -> DeadLetters:
+        return DeadLetters(self.config.sink.dead_letters)
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        return report_of(self.spool, "tables").stopped
+
+    def restart(self) -> None:
+        assert isinstance(self.config.sink, TablesConfig)
+        self.delivery = TablesDelivery(self.config, self.config.sink)
+
+    def deliver(self, first: int, last: int | None = None) -> str:
+        """A micro-batch of these epochs, which is recorded as done."""
+        said = self.delivery.run(epochs(self.lake, self.maker, first, last or first))
+        record_consumer(self.spool, "tables", last or first, now=START)
+        return said
+
+    def replay(self) -> Replayed:
+        """The command, with the session of the tests."""
+        assert isinstance(self.config.sink, TablesConfig)
+        files = [file for file in self.store.files() if SINK.owns_dead_letters(file.name)]
+        with held(self.spool, self.config) as spools:
+            replay = TablesReplay(self.config, self.config.sink, self.spool, spools, self.lake)
+            done = replayed(self.store, files, replay, [])
+            replay.settle()
+        self.restart()
+        return done
+
+    def letters(self) -> int:
+        return sum(file.count for file in self.store.files())
+
+
+@pytest.fixture(params=["parquet"])
+def sink(lake: SparkSession, tmp_path: Path) -> Sink:
+    """Into Parquet: Singers stops at epoch 2, where a column has another type; Albums has changes in every epoch."""
+    sink = Sink(lake, tmp_path, format="parquet", mode="append")
+    sink.maker.seal(change(1, [1], (KEY, NUMBER), Age="1"), change(1, [1], table="Albums"))
+    sink.deliver(1)
+    for at in range(2, 6):
+        sink.maker.seal(change(at, [at], (KEY, TEXT), Age="old"), change(at, [at], table="Albums"))
+    return sink
+
+
+def appended(sink: Sink, table: str) -> list[tuple[int, int]]:
+    """The keys and epochs of all rows."""
+    rows = sink.lake.read.option("mergeSchema", "true").parquet(str(sink.path / table)).collect()
+    return sorted((row["Id"], row["_epoch"]) for row in rows)
+
+
+def mend(sink: Sink) -> None:
+    """As the reason says."""
+    shutil.move(sink.path / "Singers", sink.path.parent / "former")
+
+
+def test_a_table_that_cannot_be_written_is_named_once_and_the_others_continue(
+    sink: Sink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = [sink.deliver(epoch) for epoch in (2, 3)]
+    assert said == [f"1 events to 1 tables, 1 to the dead letters at {sink.store.root}"] * 2
+    assert appended(sink, "Albums") == [(1, 1), (2, 2), (3, 3)]
+    why = "column Age of table Singers is string, but in"
+    assert list(sink.stopped) == ["Singers"]
+    assert why in sink.stopped["Singers"]
+    assert capsys.readouterr().err.count("table Singers is stopped, and the others continue: column Age") == 1
+    assert sink.letters() == report_of(sink.spool, "tables").refused == 2
+
+
+def test_a_stopped_table_stays_stopped_until_its_dead_letters_are_replayed_and_has_each_change_once(
+    sink: Sink,
+) -> None:
+    sink.deliver(2)
+    mend(sink)
+    sink.deliver(3)
+    sink.restart()
+    sink.deliver(4)
+    assert not (sink.path / "Singers").exists(), "a later change has not overtaken a dead letter"
+    assert "column Age of table Singers" in sink.stopped["Singers"], "also after a restart"
+    assert sink.replay() == Replayed(sent=3)
+    assert appended(sink, "Singers") == [(2, 2), (3, 3), (4, 4)]
+    assert sink.stopped == {}
+    assert sink.deliver(5) == "2 events to 2 tables"
+    assert appended(sink, "Singers") == [(2, 2), (3, 3), (4, 4), (5, 5)]
+    assert len(appended(sink, "Albums")) == 5
+
+
+def test_a_replay_before_the_table_is_mended_changes_nothing(sink: Sink) -> None:
+    sink.deliver(2)
+    sink.deliver(3)
+    assert sink.replay() == Replayed(refused=2)
+    assert sink.letters() == 2
+    assert list(sink.stopped) == ["Singers"]
+    assert appended(sink, "Singers") == [(1, 1)]
+
+
+def test_a_micro_batch_that_is_repeated_has_the_same_dead_letters_and_a_replay_waits_for_its_end(sink: Sink) -> None:
+    sink.delivery.run(epochs(sink.lake, sink.maker, 2, 3))
+    assert sink.replay() == Replayed(waiting=2)
+    mend(sink)
+    sink.deliver(2, 3)
+    assert sink.letters() == 2
+    assert sink.replay() == Replayed(sent=2)
+    assert appended(sink, "Singers") == [(2, 2), (3, 3)]
+    assert len(appended(sink, "Albums")) == 3
+
+
+def test_a_replay_that_is_killed_before_it_removes_a_file_adds_nothing_twice(sink: Sink) -> None:
+    sink.deliver(2)
+    sink.deliver(3)
+    mend(sink)
+    with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
+        sink.replay()
+    assert appended(sink, "Singers") == [(2, 2)]
+    assert sink.replay() == Replayed(sent=2)
+    assert appended(sink, "Singers") == [(2, 2), (3, 3)]
+
+
+def test_a_table_whose_dead_letters_were_removed_continues_with_a_warning(
+    sink: Sink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink.deliver(2)
+    mend(sink)
+    shutil.rmtree(sink.store.root)
+    sink.restart()
+    sink.deliver(3)
+    assert appended(sink, "Singers") == [(3, 3)]
+    assert sink.stopped == {}
+    assert "table Singers continues: there are no dead letters of it at" in capsys.readouterr().err
+
+
+def test_a_table_whose_name_another_one_had_is_replayed_once_that_is_excluded(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    sink = Sink(lake, tmp_path, format="parquet", mode="append")
+    sink.maker.seal(change(1, [1], table="a.b"), change(1, [2], table="a_b"))
+    sink.deliver(1)
+    assert sink.replay() == Replayed(refused=2)
+    tables = sink.config.source.tables.model_copy(update={"exclude": ("a.b",)})
+    source = sink.config.source.model_copy(update={"tables": tables})
+    sink.config = sink.config.model_copy(update={"source": source})
+    assert sink.replay() == Replayed(sent=1, refused=1)
+    assert appended(sink, "a_b") == [(2, 1)]
+
+
+def test_dead_letters_of_another_spool_are_rejected(sink: Sink, tmp_path: Path) -> None:
+    sink.deliver(2)
+    other = Sink(sink.lake, tmp_path / "other", format="parquet", mode="append")
+    other.config = other.config.model_copy(
+        update={"sink": other.config.sink.model_copy(update={"dead_letters": sink.store.root})}
+    )
+    other.maker.seal(change(1, [1]))
+    other.restart()
+    other.deliver(1)
+    assert other.replay() == Replayed(refused=1)
+
+
+@pytest.mark.parametrize(
+    "columns", [(KEY, replace(NAME, name="_captured")), (KEY, NAME)], ids=["column of parquet", "table of parquet"]
+)
+def test_a_name_that_the_destination_cannot_have_stops_that_table(
+    lake: SparkSession, tmp_path: Path, columns: tuple[ColumnType, ...]
+) -> None:
+    """A column that the sink adds, or a table whose name another one has."""
+    sink = Sink(lake, tmp_path, format="parquet", mode="append")
+    table = "a.b" if columns[1] == NAME else "Singers"
+    others = ["a_b"] if columns[1] == NAME else []
+    sink.maker.seal(*(change(1, [1], columns, one) for one in [table, *others]), change(1, [1], table="Albums"))
+    sink.deliver(1)
+    assert set(sink.stopped) == {table, *others}
+    assert appended(sink, "Albums") == [(1, 1)]
+
+
+def test_a_merged_table_has_the_rows_of_the_source_after_a_replay(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    sink = Sink(lake, tmp_path, format=merging_format)
+    sink.maker.seal(change(1, [1, 2], (KEY, NUMBER), Age="1"), change(1, [1], table="Albums"))
+    sink.deliver(1)
+    table, at = target(sink.path, merging_format), START + 4 * SECOND
+    sink.maker.seal(change(2, [3, 4], (KEY, NUMBER), Age="none"), change(2, [2], table="Albums"))
+    sink.maker.seal(record(at, [4, 1], columns=(KEY, NUMBER), values={"Age": "4"}, mod_type="DELETE"))
+    for epoch in (2, 3):
+        sink.deliver(epoch)
+    assert "column Age" in sink.stopped["Singers"]
+    assert lake.table(target(sink.path, merging_format, "Albums")).count() == 2
+    assert sink.replay() == Replayed(refused=4)
+    (first, _) = sink.store.files()
+    rows, why = sink.store.read(first)
+    payload = rows.column("payload").to_pylist()
+    number = rows.schema.names.index("payload")
+    mended = rows.set_column(number, rows.schema.field(number), [one.replace('"none"', '"5"') for one in payload])
+    sink.store.replace(first, mended, why)
+    assert sink.replay() == Replayed(sent=4)
+    lake.sql(f"REFRESH TABLE {table}")
+    assert {(row["Id"], row["Age"]) for row in lake.table(table).collect()} == {(2, 1), (3, 5)}
+
+
+def test_a_row_that_is_deleted_while_a_backfill_has_dead_letters_does_not_come_back(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    """Its deleted row is kept until the dead letters of the backfill are replayed, though the backfill is done."""
+    run = BackfillEnds(lake, merging_format, "silence", tmp_path, seed=1)
+    with run.refusing():
+        run.begin()
+        run.stop("Singers")
+        run.deliver_backfill()
+        run.mend()
+        run.source.commit()
+        run.deliver()
+    at = target(tmp_path / "lake", merging_format)
+    lake.sql(f"REFRESH TABLE {at}")
+    assert lake.table(at).where("_is_deleted").count() > 0
+    run.replay()
+    assert run.wrong() == ""

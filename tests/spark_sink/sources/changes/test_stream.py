@@ -1,0 +1,171 @@
+"""Reading a spool as a stream."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
+from connector.spool import consumers
+from connector.spool.reading import manifest_path
+from spark_sink.errors import clear_line
+from spark_sink.sources.changes.read_limits import ADMISSION_CONTROL
+from tests.spark_sink.queries import Query
+from tests.spark_sink.spools import SpoolMaker, record
+
+pytestmark = pytest.mark.spark
+
+
+def failure(query: Query) -> str:
+    """The last line of the error that ends a query."""
+    with pytest.raises(PySparkException) as caught:
+        query.run()
+    return clear_line(caught.value)
+
+
+def test_events_are_complete_and_in_order_across_restarts(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(3)
+    query = Query(spark, tmp_path, spool=spool.path)
+    query.run()
+    written += spool.fill(2)
+    query.run()
+    assert query.ids() == written
+    assert query.batches() == [[1, 2, 3], [4, 5]]
+
+
+def test_a_running_query_reads_sealed_epochs_and_records_its_progress(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(1)
+    query = Query(spark, tmp_path, spool=spool.path)
+    running = query.start()
+    running.processAllAvailable()
+    written += spool.fill(2)
+    running.processAllAvailable()
+    known = consumers.find(spool.spool, "default")
+    running.stop()
+    assert query.ids() == written
+    assert known is not None
+    assert known.epoch == 3
+
+
+@pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 does not ask for the newest position")
+def test_the_progress_of_a_query_has_its_lag_in_seconds(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    running = Query(spark, tmp_path, spool=spool.path).start()
+    running.processAllAvailable()
+    progress = [one for one in running.recentProgress if one["numInputRows"]][-1]
+    running.stop()
+    newest = json.loads(progress["sources"][0]["latestOffset"])
+    assert newest["epoch"] == 2
+    watermark = spool.spool.manifest(2).watermark_high
+    assert newest["watermark"] == format_rfc3339(watermark)
+    assert 0 <= newest["lag_seconds"] <= (time.time_ns() - watermark) / SECOND
+
+
+@pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 takes all at once")
+def test_max_rows_counts_whole_epochs_and_takes_at_least_one(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(2, rows=4) + spool.fill(1, rows=20) + spool.fill(1, rows=1)
+    query = Query(spark, tmp_path, spool=spool.path, maxRowsPerTrigger="9")
+    query.run()
+    assert query.batches() == [[1, 2], [3], [4]]
+    assert query.ids() == written
+
+
+def test_tables_are_selected_by_patterns_and_empty_micro_batches_work(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    second = 10**9
+    spool.seal(record(spool.watermark + second, [1], table="Other"))
+    at = spool.watermark + second
+    spool.seal(record(at, [2]), record(at + 1, [3], table="Other"), record(at + 2, [4], table="s.Albums"))
+    query = Query(spark, tmp_path, spool=spool.path, tables="Sing*, s.*", maxRowsPerTrigger="1")
+    query.run()
+    assert query.ids() == [2, 4]
+
+
+def test_each_consumer_reads_everything_and_retains_the_epochs_it_needs(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(2)
+    one, other = (Query(spark, tmp_path, name, spool=spool.path, consumer=name) for name in ("one", "other"))
+    one.run()
+    written += spool.fill(1)
+    other.run()
+    one.run()
+    assert one.ids() == other.ids() == written
+    assert [consumer.consumer for consumer in consumers.consumers(spool.spool)] == ["one", "other"]
+
+
+def test_a_second_query_of_a_consumer_is_rejected_in_one_line(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    spool.fill(1)
+    running = Query(spark, tmp_path, spool=spool.path).start()
+    running.processAllAvailable()
+    line = failure(Query(spark, tmp_path, "second", spool=spool.path))
+    running.stop()
+    assert "consumer 'default' of the spool" in line
+    assert "is in use by another query" in line
+
+
+def test_a_new_checkpoint_starts_at_the_oldest_epoch_kept(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(3)
+    Query(spark, tmp_path, spool=spool.path).run()
+    query = Query(spark, tmp_path, "again", spool=spool.path)
+    query.run()
+    assert query.ids() == written
+
+
+def test_an_error_about_a_pruned_epoch_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(2)
+    query = Query(spark, tmp_path, spool=spool.path)
+    query.run()
+    spool.fill(3)
+    consumers.record(spool.spool, "default", 4, now=0)
+    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    assert failure(query).startswith("epoch 3 is not in the spool at")
+
+
+def test_an_error_about_a_corrupt_segment_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    (segment,) = (tmp_path / "spool/segments").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-9] + b"123456789")
+    assert failure(Query(spark, tmp_path, spool=spool.path)).startswith(f"corrupt file {segment}: its checksum")
+
+
+def test_an_error_about_a_corrupt_manifest_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    manifest = tmp_path / "spool" / manifest_path(1)
+    manifest.write_bytes(manifest.read_bytes().replace(b'"epoch": 1', b'"epoch": 2'))
+    assert failure(Query(spark, tmp_path, spool=spool.path)).startswith(f"corrupt file {manifest}")
+
+
+def test_a_checkpoint_of_another_spool_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    query = Query(spark, tmp_path, spool=spool.path)
+    query.run()
+    Path(spool.path).rename(tmp_path / "away")
+    SpoolMaker(Path(spool.path)).fill(3)
+    assert failure(query).startswith(f"Spark's checkpoint belongs to spool {spool.spool_id}, but at {spool.path} is")
+
+
+def test_an_offset_of_a_newer_version_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.fill(1)
+    query = Query(spark, tmp_path, spool=spool.path)
+    query.run()
+    logged = Path(query.checkpoint) / "offsets/0"
+    *head, offset = logged.read_text().splitlines()
+    newer = json.dumps({**json.loads(offset), "version": 2})
+    logged.write_text("\n".join([*head, newer]))
+    (logged.parent / ".0.crc").unlink()
+    assert "an offset of version 2, newer than this program's 1" in failure(query)
