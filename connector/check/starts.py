@@ -3,11 +3,12 @@
 from contextlib import suppress
 
 from connector.config.sections import SourceConfig
-from connector.daemon.backfill import start_after
 from connector.reader.change_stream import OpenStream
 from connector.reader.starting import start_of
 from connector.spool.backfill.records import check_movable
 from connector.spool.reading import Spool
+
+_MICROSECOND = 1000
 
 
 async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> int | None:
@@ -28,3 +29,11 @@ async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig,
     start = start_after(stream.now)
     await stream.check_start(start, end)
     return start
+
+
+def start_after(now: int) -> int:
+    """The start of a spool that a backfill creates, by Spanner's clock: right after the backfill's timestamp.
+
+    The timestamp has whole microseconds, as those of Spanner's commits, and has passed.
+    """
+    return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1

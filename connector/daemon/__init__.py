@@ -1,1 +1,1 @@
-"""The commands of ``spanner-cdc``, one file each."""
+"""The process that reads a change stream into a spool, and supervises the sink's process and backfills."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from connector.check.starts import start_after
 from connector.config.loading import Config
 from connector.config.values import parse_duration
 from connector.core.filters import RecordFilter
@@ -122,14 +123,6 @@ def check_rejected(one: RecordedBackfill | None) -> None:
             f"backfill {one.document.number} is done, but rows of tables that it stopped are dead letters: {whys}",
             hint="Once they are mended, stop the sink, and run `spanner-cdc dead-letters replay`.",
         )
-
-
-def start_after(now: int) -> int:
-    """The start of a spool that a backfill creates, by Spanner's clock: right after the backfill's timestamp.
-
-    The timestamp has whole microseconds, as those of Spanner's commits, and has passed.
-    """
-    return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
 
 
 def due_at_start(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from connector.check.starts import start_after
 from connector.config import SourceConfig
-from connector.daemon.backfill import due_at_start, start_after
+from connector.daemon.backfill import due_at_start
 from connector.daemon.backfill_requests import Requests
 from connector.reader.change_stream import opened
 from connector.spanner.snapshot.partitions import SnapshotPartition
