@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cloud_storage import bucket as bucket
 from tests.cloud_storage import cloud_storage as cloud_storage
@@ -11,6 +12,10 @@ from tests.cloud_storage import gcs_proxy as gcs_proxy
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,7 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
 SHARE = float(os.environ.get("PROPERTY_SHARE", "1"))
@@ -13,9 +13,7 @@ def effort(examples: int) -> settings:
     """So many examples, the same in every run; ``PROPERTY_EXAMPLES=10000`` runs as many random ones instead."""
     return settings(
         max_examples=EXAMPLES or max(round(examples * SHARE), 1),
-        deadline=None,  # the machine may be shared
         print_blob=True,
         derandomize=not EXAMPLES,
         database=None,
-        suppress_health_check=[HealthCheck.too_slow],
     )

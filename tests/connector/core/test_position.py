@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
@@ -77,7 +77,6 @@ instants = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(instants, min_size=1, max_size=8, unique_by=lambda record: record.order))
 def test_positions_sort_in_commit_order_and_each_is_followed_by_exactly_the_rest(
     records: list[DataChangeRecord],

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
@@ -295,7 +295,6 @@ def changes_of_a_table(draw: st.DrawFn, table: str) -> list[DataChangeRecord]:
     return out
 
 
-@settings(deadline=None)
 @given(changes_of_a_table("A"), changes_of_a_table("s.B"), st.randoms())
 def test_rows_written_by_column_are_the_rows_written_one_by_one(
     first: list[DataChangeRecord], second: list[DataChangeRecord], order: random.Random

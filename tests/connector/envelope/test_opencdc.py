@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
@@ -231,7 +231,6 @@ def test_a_column_that_is_not_in_the_schema_is_kept() -> None:
     assert one(mods=mod('{"Id":"1"}', '{"X":"2"}')).after == {"Id": 1, "X": "2"}
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_a_reader_that_parses_numbers_as_doubles_gets_every_integer(number: int) -> None:
     found = of_json(one(mods=mod(f'{{"Id":"{number}"}}')).to_json()).key
@@ -239,7 +238,6 @@ def test_a_reader_that_parses_numbers_as_doubles_gets_every_integer(number: int)
     assert int(found["Id"]) == number
 
 
-@settings(deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12) | st.floats(allow_nan=False, allow_infinity=False))
 def test_a_reader_that_parses_numbers_as_doubles_gets_every_number_in_json(number: Decimal | float) -> None:
     text = repr(number) if isinstance(number, float) else str(number)
@@ -279,7 +277,6 @@ def changes(draw: st.DrawFn) -> DataChangeRecord:
     return record(mod_type=mod_type, column_types=tuple(types), mods=mods)
 
 
-@settings(deadline=None)
 @given(st.lists(changes(), min_size=1, max_size=3))
 def test_json_and_protobuf_have_the_same_content(some: list[DataChangeRecord]) -> None:
     records = [each for one in some for each in written(one)]

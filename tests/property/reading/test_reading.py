@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.property.effort import EXAMPLES, SHARE
@@ -29,11 +29,9 @@ roughness = st.builds(
 )
 thorough = settings(
     max_examples=EXAMPLES or round(3000 * SHARE),
-    deadline=None,
     print_blob=True,
     derandomize=not EXAMPLES,
     database=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

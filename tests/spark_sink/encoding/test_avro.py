@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.changes import Changes
@@ -235,7 +235,6 @@ def inserts(draw: st.DrawFn) -> DataChangeRecord:
     )
 
 
-@settings(deadline=None)
 @given(inserts())
 def test_avro_and_json_lines_hold_the_same_events(change: DataChangeRecord) -> None:
     assert_the_same_events(*built(change))

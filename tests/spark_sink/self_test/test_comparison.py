@@ -21,7 +21,7 @@ def differences(committed: list[Committed], found: Events, **wanted: bool) -> li
     return Comparison(TABLES, committed, Wanted(**wanted)).differences(found)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS, whole_rows=st.booleans())
 def test_events_as_they_were_committed_do_not_differ(seed: int, whole_rows: bool) -> None:
     committed, _ = workload(seed)
@@ -73,7 +73,7 @@ FAULTS: dict[Callable[[Events, int], None], str] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_any_one_fault_is_found_and_named(fault: Callable[[Events, int], None], seed: int) -> None:
     committed, _ = workload(seed % 5)

@@ -14,7 +14,7 @@ def mods(committed: list[Committed]) -> list[Mod]:
     return [mod for transaction in committed for mod in transaction.mods]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_the_mods_come_to_the_rows_of_the_model(seed: int) -> None:
     committed, planner = workload(seed)
@@ -29,7 +29,7 @@ def test_the_mods_come_to_the_rows_of_the_model(seed: int) -> None:
     assert rows == planner.rows
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_no_row_changes_twice_in_a_transaction_and_an_update_changes_something(seed: int) -> None:
     for transaction in workload(seed)[0]:
@@ -38,7 +38,7 @@ def test_no_row_changes_twice_in_a_transaction_and_an_update_changes_something(s
         assert all(mod.changed for mod in transaction.mods if mod.mod_type == UPDATE)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_it_has_a_tag_a_large_transaction_several_tables_nulls_and_deletes_of_child_rows(seed: int) -> None:
     committed, _ = workload(seed)

@@ -42,7 +42,7 @@ def test_tables_without_a_plan_are_to_be_planned() -> None:
         assert remaining(document, plans(own, document.tables), [])[0] == [0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32))
 def test_after_any_kill_exactly_the_partitions_that_are_not_sealed_are_left(seed: int) -> None:
     random = Random(seed)
