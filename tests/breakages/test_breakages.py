@@ -4,16 +4,16 @@ import sys
 
 import pytest
 
-from tests.breakages import service
+from tests.breakages import breakage, service
 from tests.breakages.__main__ import BREAKAGES, exercise
 from tests.breakages.page import PAGE, cells, rows_of
 
-SHORT = [breakage for breakage in BREAKAGES if breakage.short]
+SHORT = [one for one in BREAKAGES if one.short]
 
 
-@pytest.mark.timeout(280)
 def test_what_breaks_is_named_everywhere_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "COMMAND", (sys.executable, "-m", "tests.breakages.hurried"))
+    monkeypatch.setattr(breakage, "LIMIT", 300.0)  # the page is of a machine that does nothing else
     page = rows_of(PAGE.read_text())
     for one in exercise(SHORT, at_a_time=3):
         assert one.faults() == [], f"{one.breakage.name}: {one.seen}"
@@ -22,7 +22,7 @@ def test_what_breaks_is_named_everywhere_as_the_page_says(monkeypatch: pytest.Mo
 
 def test_the_page_has_each_breakage_and_no_cell_says_that_all_is_well() -> None:
     text = PAGE.read_text()
-    assert list(rows_of(text)) == [breakage.name for breakage in BREAKAGES]
+    assert list(rows_of(text)) == [one.name for one in BREAKAGES]
     assert "healthy" not in text.lower()
     assert "no answer: the process has ended" in text
     for name, (within, alarm, status, ready, _) in rows_of(text).items():

@@ -17,7 +17,6 @@ def test_hundreds_of_partitions_that_split_and_merge_are_read_to_the_last_mod(
     cost = read(busy(400, 12, mode), tmp_path, heartbeat="1s")
     assert cost.most_partitions > 350
     assert sum(cost.churn.values()) > 20
-    assert cost.lag(0.5) < 8
 
 
 def test_a_thousand_idle_partitions_take_less_than_eighty_kilobytes_each(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def no_spanner(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(check, "opened", lambda *_, **__: Unasked())
-    monkeypatch.setattr(check, "_TIMEOUT", 0.4)
+    monkeypatch.setattr(check, "_TIMEOUT", 60.0)
     monkeypatch.setattr(offline, "_errors_of_java", list)
 
 
@@ -65,6 +65,7 @@ def test_permissions_that_are_missing_are_named(bucket: str, gcs_proxy: Proxy) -
     ]
 
 
-def test_an_unreachable_bucket_is_reported(bucket: str, gcs_proxy: Proxy) -> None:
+def test_an_unreachable_bucket_is_reported(bucket: str, gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_TIMEOUT", 0.4)
     gcs_proxy.faults.append(Fault())
     assert "Cloud Storage cannot be reached" in errors(f"{bucket}/spool", f"{bucket}/events")[0]

@@ -29,6 +29,7 @@ from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import record
+from tests.property.virtual_time import run
 
 START = 1_800_000_000 * SECOND
 Script = dict[str, list[list[Item]]]
@@ -102,7 +103,7 @@ class Read:
         self.sink = sink or Sink(continues=store if continues is None else continues)
         self.metrics = ReaderMetrics()
         self.error: SpannerCdcError | None = None
-        asyncio.run(asyncio.wait_for(self._run(script, store=store, window=window), 20))
+        run(self._run(script, store=store, window=window))
 
     async def _run(self, script: Script, *, store: bool, window: int | None) -> None:
         async def spanner_clock() -> int:

@@ -28,6 +28,7 @@ from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.spanner.workers.failures import RemoteCallError
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import record
+from tests.property.virtual_time import run
 
 START = 1_800_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -95,13 +96,13 @@ def test_a_clean_end_long_before_the_end_is_queried_again_at_once() -> None:
     queries = Queries({INITIAL_TOKEN: [CHILD], "c": [[], [[HeartbeatRecord(START + 1)]], []]})
     running = scheduler(queries, Sink(), end=START + HOUR, clock=START + 2)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert [query.token for query in queries.sent][:4] == [INITIAL_TOKEN, "c", "c", "c"]
 
 
 def test_a_clean_end_after_the_clock_has_passed_the_end_finishes_and_the_last_epoch_is_final() -> None:
     queries, sink = Queries({INITIAL_TOKEN: [CHILD], "c": [[]]}), Sink()
-    asyncio.run(asyncio.wait_for(scheduler(queries, sink, end=START + 5, clock=START + 6).run(), 20))
+    run(scheduler(queries, sink, end=START + 5, clock=START + 6).run())
     assert [(epoch.high, final) for epoch, _, final in sink.epochs] == [(START + 5, True)]
     assert sink.epochs[0][1] == [CutPartition("c", START)]
 
@@ -111,7 +112,7 @@ def test_a_clean_end_when_the_clock_is_at_the_end_proves_nothing_yet() -> None:
     sink = Sink()
     running = scheduler(queries, sink, end=START + 5, clock=START + 5)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert not any(final for _, _, final in sink.epochs)
 
 
@@ -132,14 +133,14 @@ class Refused(Queries):
 
 def test_credentials_that_are_refused_briefly_stop_nothing() -> None:
     sink = Sink()
-    asyncio.run(asyncio.wait_for(scheduler(Refused(3), sink, end=START + 5, clock=START + 6).run(), 60))
+    run(scheduler(Refused(3), sink, end=START + 5, clock=START + 6).run())
     assert [final for _, _, final in sink.epochs] == [True]
 
 
 def test_credentials_that_stay_refused_stop_the_reader_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_reader, "REFUSED_CREDENTIALS", 0.0)
     with pytest.raises(StreamError, match="this machine's clock is right"):
-        asyncio.run(asyncio.wait_for(scheduler(Refused(99), Sink(), end=START + 5, clock=START + 6).run(), 60))
+        run(scheduler(Refused(99), Sink(), end=START + 5, clock=START + 6).run())
 
 
 def test_a_heartbeat_at_the_start_of_children_loses_none_of_their_records() -> None:
@@ -162,7 +163,7 @@ def test_a_heartbeat_at_the_start_of_children_loses_none_of_their_records() -> N
     sink = Sink()
     running = scheduler(queries, sink, end=None, clock=START)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert [change.commit_timestamp for epoch, _, _ in sink.epochs for change in epoch.records] == [split]
     assert [query.start for query in queries.sent if query.token == "c"] == [START, split - 1]
 
@@ -177,12 +178,12 @@ def test_in_windows_every_query_ends_within_the_window_and_starts_where_the_last
     queries = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(queries, Sink(), end=None, clock=START + 24 * HOUR, window=WINDOW)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert all(query.end is not None and 0 < query.end - START - 24 * HOUR <= WINDOW for query in queries.sent)
     caplog.clear()
     behind = Queries({INITIAL_TOKEN: [STARTED], "c": [[]]})
     running = scheduler(behind, Sink(), end=START + HOUR, clock=START + 24 * HOUR, window=WINDOW)
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert [query.token for query in behind.sent] == [INITIAL_TOKEN, "c", "c"], "an end is confirmed by a second query"
     assert {query.end for query in behind.sent} == {START + HOUR}
     assert not caplog.records, "nothing unusual is logged"
@@ -193,7 +194,7 @@ def test_a_window_that_ends_before_the_clock_has_passed_it_proves_nothing() -> N
     sink = Sink()
     running = scheduler(queries, sink, end=None, clock=START + 1, window=WINDOW)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert [query.start for query in queries.sent if query.token == "c"][:3] == [START, START, START + 4]
     assert max((epoch.high for epoch, _, _ in sink.epochs), default=0) <= START + 5
 
@@ -214,7 +215,7 @@ def test_a_partition_that_fails_is_known_until_its_query_moves_on() -> None:
     queries = Breaking({INITIAL_TOKEN: [CHILD], "c": [[[HeartbeatRecord(START + 3)], []]]})
     running = scheduler(queries, Sink(), end=None, clock=START + 2, metrics=metrics)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert seen[:5] == [0, 0, 0, 1, 0]
 
 
@@ -224,7 +225,7 @@ def test_what_is_read_is_complete_at_once_if_nothing_was_committed_and_else_once
     class Slow(Sink):
         async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
             while metrics.watermark < START + 8:  # noqa: ASYNC110 - the reader continues meanwhile
-                await asyncio.sleep(0)
+                await asyncio.sleep(TICK)
             seen.append(metrics.spooled)
             await super().deliver(epoch, cut, final=final)
 
@@ -233,9 +234,9 @@ def test_what_is_read_is_complete_at_once_if_nothing_was_committed_and_else_once
             for records, proved in zip(self._answers[query.token][0], (2, 4, 8), strict=False):
                 yield records
                 while query.token == "c" and metrics.watermark < START + proved:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(TICK)
             while query.token == "c" and not seen:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+                await asyncio.sleep(TICK)
             if query.token == "c":
                 self.enough()
 
@@ -250,6 +251,6 @@ def test_what_is_read_is_complete_at_once_if_nothing_was_committed_and_else_once
     )
     running = scheduler(queries, Slow(), end=None, clock=START + 2, metrics=metrics)
     queries.enough = running.stop
-    asyncio.run(asyncio.wait_for(running.run(), 20))
+    run(running.run())
     assert seen[0] == START + 4, "the record at the fifth nanosecond was committed, and is not sealed"
     assert metrics.spooled >= START + 8

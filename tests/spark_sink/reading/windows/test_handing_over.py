@@ -73,7 +73,7 @@ def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
         async def asleep(sink: SpoolSink, written: WrittenEpoch) -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(SpoolSink, "deliver_written", deliver)
-                await read(config, Stop(drain_timeout=SECOND), emulator_host=None, reader=on_executors(spark))
+                await read(config, Stop(drain_timeout=60 * SECOND), emulator_host=None, reader=on_executors(spark))
             await deliver(sink, written)
 
         with monkeypatch.context() as patch:
@@ -92,9 +92,21 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
 ) -> None:
     monkeypatch.setattr(command, "sole_writer", _no_lock)
 
+    deliver, first = SpoolSink.deliver_written, set[int]()
+
+    async def beside(sink: SpoolSink, written: WrittenEpoch) -> None:
+        """Neither delivers before both have read."""
+        first.add(id(sink))
+        while len(first) < 2:  # noqa: ASYNC110 - what the other one does
+            await asyncio.sleep(0.01)
+        await deliver(sink, written)
+
+    monkeypatch.setattr(SpoolSink, "deliver_written", beside)
+
     async def both(config: Config) -> list[BaseException | None]:
         drivers = (
-            read(config, Stop(drain_timeout=SECOND), emulator_host=None, reader=on_executors(spark)) for _ in range(2)
+            read(config, Stop(drain_timeout=60 * SECOND), emulator_host=None, reader=on_executors(spark))
+            for _ in range(2)
         )
         return await asyncio.gather(*drivers, return_exceptions=True)
 
@@ -102,6 +114,7 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
         config = configured(tmp_path / "executors", scenario, server)
         errors = [error for error in asyncio.run(both(config)) if error is not None]
         assert [type(error) for error in errors] == [SpoolInUseError]
+        monkeypatch.undo()
         assert events(config) == done(configured(tmp_path / "process", scenario, server), in_process)
 
 

@@ -113,8 +113,13 @@ def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing
         assert [one for one in gcs_proxy.requests if "userProject=payer" not in one] == []
         (lock,) = (name for name in cloud_storage.names(spool.path) if name.endswith(".sink.lock"))
         other = lease.Holder("another", "", 7, "0", "nonce").to_json()
+        asked = len(gcs_proxy.requests)
         cloud_storage.put(f"{bucket}/{lock}", other)
-        threading.Event().wait(lease.RENEWAL + 1)
+        eventually(
+            lambda: any("alt=media" in one and "sink.lock" in one for one in gcs_proxy.requests[asked:]),
+            "it has tried to renew its lock, and asks who holds it",
+        )
+        threading.Event().wait(lease.RENEWAL)
         spool.fill(1)
         assert sink.code() == 1, sink.said()
     *_, line = sink.said().splitlines()
