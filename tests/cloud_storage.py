@@ -132,9 +132,9 @@ def _started() -> Iterator[str]:
 
 
 def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
-        connection = http.client.HTTPConnection(address, timeout=5)
+        connection = http.client.HTTPConnection(address, timeout=60)
         try:
             connection.request("GET", "/_internal/healthcheck")
             connection.getresponse().read()

@@ -140,7 +140,7 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:

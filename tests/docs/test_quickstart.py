@@ -9,7 +9,7 @@ import pytest
 
 from emulator import Workload
 from tests.docs.clean import environment, shown
-from tests.integration.commands import until
+from tests.integration.commands import PATIENCE, until
 from tests.integration.servers import MakeDatabase
 
 FREE_PORT = "status: {port: 0}"
@@ -44,12 +44,12 @@ def test_the_commands_of_the_quickstart_replicate_a_database(database: MakeDatab
         service = subprocess.Popen(["bash", "-ec", f"exec {run}"], cwd=tmp_path, env=names, stderr=err)
     try:
         found = lambda: any(tmp_path.glob("events/**/*.jsonl")) or service.poll() is not None  # noqa: E731
-        until(found, "files", timeout=90, more=log.read_text)
+        until(found, "files", more=log.read_text)
         seen = typed(second_terminal)
         assert seen.startswith("Running since ")
         assert re.search(r"^events/\S+\.jsonl$", seen, re.MULTILINE)
         service.send_signal(SIGINT)
-        assert service.wait(timeout=60) == 130, log.read_text()
+        assert service.wait(timeout=PATIENCE) == 130, log.read_text()
     finally:
         service.kill()
         service.wait()

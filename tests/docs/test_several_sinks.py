@@ -15,7 +15,7 @@ from emulator import Scenario, ScriptedServer
 from emulator.bigquery.double import BigQueryDouble
 from tests.cloud_storage import CloudStorage
 from tests.docs.clean import environment, shown
-from tests.integration.commands import until
+from tests.integration.commands import PATIENCE, until
 
 PAGE = "docs/guide/several-sinks.md"
 
@@ -52,15 +52,15 @@ def test_one_spool_in_a_bucket_is_delivered_to_files_and_to_bigquery(
             first = subprocess.Popen(run_files, cwd=tmp_path, env=names, stderr=out)
             second = subprocess.Popen(run_bigquery, cwd=tmp_path, env=names, stderr=out)
         try:
-            assert first.wait(timeout=200) == 0, log.read_text()
+            assert first.wait(timeout=PATIENCE) == 0, log.read_text()
 
             def is_done() -> bool:
                 found = consumers.find(spool, "bigquery")
                 return found is not None and found.epoch == spool.latest()
 
-            until(lambda: is_done() or second.poll() is not None, "BigQuery", timeout=120, more=log.read_text)
+            until(lambda: is_done() or second.poll() is not None, "BigQuery", more=log.read_text)
             second.send_signal(SIGTERM)
-            assert second.wait(timeout=60) == 0, log.read_text()
+            assert second.wait(timeout=PATIENCE) == 0, log.read_text()
         finally:
             for process in (first, second):
                 process.kill()

@@ -47,7 +47,7 @@ print(len(stored))
 def python(folder: Path, program: str, **more: str) -> str:
     """Runs a program in a folder; returns what it prints."""
     command = [str(BIN / "python"), "-c", program]
-    done = subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -25,7 +25,7 @@ _DeleteSessionRequest = types.DeleteSessionRequest.pb()
 _Session = types.Session.pb()
 _Type = types.Type.pb()
 _TIMESTAMP, _STRING, _INT64 = types.TypeCode.TIMESTAMP, types.TypeCode.STRING, types.TypeCode.INT64
-_SECONDS = 20
+_SECONDS = 60
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tests.emulator.caller import Caller
 
 Server = Literal["official", "scripted"]
 WORKLOAD_SECONDS = 4.0
-MERGE_SECONDS = 20.0
+MERGE_SECONDS = 120.0
 SCRIPTED_SECONDS = 20
 
 

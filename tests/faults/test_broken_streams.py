@@ -51,9 +51,9 @@ def read_to(last: str, sample: SampleDatabase, folder: Path, source: Section) ->
     assert "incomplete" not in done.err
 
 
-def await_watermark(daemon: Background, folder: Path, workload: Workload, *, timeout: float = 60) -> None:
+def await_watermark(daemon: Background, folder: Path, workload: Workload) -> None:
     last = workload.committed[-1].commit_timestamp_ns
-    daemon.until(lambda: watermark(folder / "spool") >= last, "everything sealed", timeout=timeout)
+    daemon.until(lambda: watermark(folder / "spool") >= last, "everything sealed")
 
 
 def await_progress(daemon: Background, folder: Path) -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_lost_or_duplicated_whatever_breaks_a_stream(
         source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
         with reading(configuration(tmp_path, sample, source=source), until_reading=False) as daemon:
             with load(workload, rate=40):
-                daemon.until(lambda: all(fault.times == 0 for fault in script), "every fault", timeout=90)
+                daemon.until(lambda: all(fault.times == 0 for fault in script), "every fault")
             await_watermark(daemon, tmp_path, workload)
             assert daemon.stop().code == 0
         assert "is sent again" in daemon.said
@@ -122,7 +122,7 @@ def test_nothing_is_lost_in_an_outage_while_the_reader_waits_for_its_end(
         with reading(configuration(tmp_path, sample, source=source)) as daemon:
             denied.times = 1000
             workload.run(mods=30)
-            daemon.await_log("does not answer", timeout=60)  # the client has given up once
+            daemon.await_log("does not answer")  # the client has given up once
             denied.times = 0
             assert daemon.wait().code == 0
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
@@ -139,7 +139,7 @@ def test_a_stream_that_is_open_but_silent_is_cancelled_and_queried_again(
         source: Section = {"start": format_rfc3339(time.time_ns()), "emulator_host": proxy.host}
         with reading(configuration(tmp_path, sample, source=source)) as daemon:
             workload.run(mods=40)
-            daemon.await_log("no message for 30 s", timeout=60)
+            daemon.await_log("no message for 30 s")
             await_watermark(daemon, tmp_path, workload)
             assert daemon.stop().code == 0
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)

@@ -38,7 +38,7 @@ def in_background(work: BigRows, size: int) -> Iterator[threading.Thread]:
     ("limit", "load"),
     [
         (5 * MB, 30 * MB),
-        pytest.param(50 * MB, 300 * MB, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(50 * MB, 300 * MB, marks=pytest.mark.slow),
     ],
     ids=["5MB", "50MB"],
 )
@@ -55,7 +55,7 @@ def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_lose
     )
     with reading(config) as daemon:
         with in_background(big, load):
-            daemon.await_log("the spool is full", timeout=120)
+            daemon.await_log("the spool is full")
             stopped_at = spool.latest()
         assert CONSUMER in daemon.said
         held = held_bytes(spool.summaries(1, spool.latest()))
@@ -77,7 +77,7 @@ def test_the_reader_waits_for_a_stopped_consumer_in_bounded_memory_and_then_lose
                 assert sum(file.stat().st_size for file in (path / "segments").glob("*.arrow")) < limit + 160 * MB
             return done == spool.latest() and watermark(path) >= big.last_commit_ns
 
-        until(consume, "all rows", timeout=120, more=lambda: daemon.said)
+        until(consume, "all rows", more=lambda: daemon.said)
         memory = daemon.peak_memory
         assert daemon.stop().code == 0
     left = returned(sample, big.committed, (big.committed[number].commit_timestamp_ns for number in seen))

@@ -29,8 +29,8 @@ def await_seal(daemon: Background, spool: Path) -> None:
     ("kills", "dialect"),
     [
         (6, "googlesql"),
-        pytest.param(25, "googlesql", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-        pytest.param(25, "postgresql", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(25, "googlesql", marks=pytest.mark.slow),
+        pytest.param(25, "postgresql", marks=pytest.mark.slow),
     ],
 )
 def test_every_committed_mod_is_sealed_once_and_in_order_through_kills_at_random_times(

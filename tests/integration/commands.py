@@ -22,7 +22,7 @@ from emulator import SampleDatabase
 COMMAND = (sys.executable, "-m", "connector")
 Section = dict[str, object]
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds for which a test waits before it fails: far more than anything takes, also on a busy machine."""
 
 

@@ -67,7 +67,7 @@ def test_a_signal_before_reading_has_started_ends_it_with_the_same_codes(
     config = configuration(tmp_path, database(), source={"emulator_host": "127.0.0.1:1"})
     with reading(config, until_reading=False) as daemon:
         daemon.await_log("status page")  # it waits for Spanner now
-        assert daemon.stop(number, timeout=10).code == code
+        assert daemon.stop(number).code == code
 
 
 def test_start_now_is_resolved_once_whatever_happens_before_the_first_seal(

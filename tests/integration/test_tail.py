@@ -12,7 +12,7 @@ import pytest
 
 from connector.core.timestamps import format_rfc3339
 from emulator import CommittedMod, SampleDatabase, Workload
-from tests.integration.commands import Background, Done, options, tail, until
+from tests.integration.commands import PATIENCE, Background, Done, options, tail, until
 from tests.integration.contract import assert_in_commit_order, assert_valid
 from tests.integration.delivered import differences, in_unified_types, of_events, returned
 from tests.integration.servers import MakeDatabase
@@ -156,10 +156,10 @@ def test_a_second_signal_ends_tail_at_once_though_nobody_reads_its_output(
         stdout=subprocess.PIPE,
     ) as running:
         assert running.process.stdout is not None
-        select.select([running.process.stdout], [], [], 30)
+        select.select([running.process.stdout], [], [], PATIENCE)
         running.signal(number)
         running.until(lambda: "stopping" in running.said, "the drain")
-        assert running.stop(number, timeout=5).code == code
+        assert running.stop(number, timeout=20).code == code
 
 
 def test_tail_ends_quietly_when_its_reader_has_gone(database: MakeDatabase, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_job_reads_a_spool_on_executors_whose_only_environment_is_the_archive(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

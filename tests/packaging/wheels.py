@@ -42,7 +42,7 @@ def _unpacked(source: Path, target: Path) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     wheels = target / "wheel"
     done = subprocess.run(
-        [*command, "--wheel-dir", str(wheels), str(source)], capture_output=True, text=True, check=False, timeout=120
+        [*command, "--wheel-dir", str(wheels), str(source)], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = wheels.iterdir()

@@ -54,7 +54,6 @@ def last_epoch(database: Path) -> int:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_epochs_are_written_once_each_though_the_sink_is_killed(
     spool: SpoolMaker, tmp_path: Path, register: Callable[[str], None]
 ) -> None:

@@ -38,7 +38,7 @@ def test_run_works_beside_folders_of_our_names(tmp_path: Path, reader: dict[str,
         bounds = {"start": format_rfc3339(scenario.history.origin), "end": format_rfc3339(scenario.history.horizon)}
         spark = {"master": "local[2]", "checkpoint": "checkpoint", "config": {"spark.driver.memory": "768m"}}
         config = configuration(tmp_path, sample_of(server), source={**bounds, **reader}, spark=spark)
-        done = run("run", config, timeout=240, folder=tmp_path)
+        done = run("run", config, folder=tmp_path)
     assert done.code == 0, done.err
     lines = [line for path in (tmp_path / "events").rglob("*.jsonl") for line in path.read_bytes().splitlines()]
     assert len(lines) == len(scenario.committed)

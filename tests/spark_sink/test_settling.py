@@ -142,7 +142,7 @@ def test_a_backfill_that_began_and_ended_between_two_looks_is_settled_without_an
     delivery.kept.add(frozenset("AB"))  # a micro-batch keeps rows
     done(spool, "A", "B")
     delivery.before = lambda: events.put("settled")
-    deadline = Timer(20, events.put, ["not settled"])
+    deadline = Timer(60, events.put, ["not settled"])
     deadline.start()
     assert settlement.awaited(events, SPARK, Lock()) == "settled"
     deadline.cancel()

@@ -101,7 +101,7 @@ def test_the_daemon_drains_on_a_signal_and_its_spool_is_read_into_arrow_and_by_a
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "drained\n"), err
 
     output(folder, "spool_sink.py")

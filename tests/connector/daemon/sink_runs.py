@@ -45,7 +45,7 @@ class Runs:
         (folder / "stub.py").write_text(STUB % REASON_TO)
         self.folder = folder
         self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
-        self.stop = Stop(drain_timeout=5 * SECOND)
+        self.stop = Stop(drain_timeout=60 * SECOND)
         self.metrics = ReaderMetrics()
         self.progress = epochs
 
@@ -55,7 +55,7 @@ class Runs:
             {},
             progress=self.progress,
             stop=self.stop,
-            drain=5.0,
+            drain=60.0,
             metrics=self.metrics,
             patience=patience,
         )

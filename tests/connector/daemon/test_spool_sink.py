@@ -29,7 +29,7 @@ class Prunes:
     def prune(self, writer: SpoolWriter, **_: object) -> None:
         """Fails."""
         self.started.set()
-        assert self.may_fail.wait(30)
+        assert self.may_fail.wait(60)
         raise SpoolError("the disk is gone")
 
 
@@ -51,8 +51,8 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
     prunes.may_fail.set()
 
     async def main() -> None:
-        stop = Stop(drain_timeout=SECOND)
-        async with asyncio.timeout(30), sink_of(tmp_path).pruned(stop):
+        stop = Stop(drain_timeout=60 * SECOND)
+        async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
             await stop.wait()
 
     with pytest.raises(SpoolError, match="the disk is gone"):
@@ -61,9 +61,9 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
 
 def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Path, prunes: Prunes) -> None:
     async def main() -> bool:
-        stop = Stop(drain_timeout=SECOND)
-        async with asyncio.timeout(30), sink_of(tmp_path).pruned(stop):
-            await asyncio.to_thread(prunes.started.wait, 30)
+        stop = Stop(drain_timeout=60 * SECOND)
+        async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
+            await asyncio.to_thread(prunes.started.wait, 60)
             asyncio.get_running_loop().call_later(0.1, prunes.may_fail.set)
         return stop.requested
 
@@ -75,12 +75,12 @@ def test_a_thread_is_waited_for_however_often_its_waiter_is_cancelled() -> None:
 
     def work() -> None:
         started.set()
-        assert may_end.wait(30)
+        assert may_end.wait(60)
         ended.set()
 
     async def main() -> None:
         waiting = asyncio.create_task(finished_in_thread(work))
-        await asyncio.to_thread(started.wait, 30)
+        await asyncio.to_thread(started.wait, 60)
         for _ in range(3):
             waiting.cancel()
             await asyncio.sleep(0)

@@ -48,7 +48,7 @@ def test_without_an_emulator_the_demo_runs_on_a_scripted_server_and_says_so(tmp_
         env=hidden(tmp_path),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -73,7 +73,7 @@ def host_of(owner: subprocess.Popen[str]) -> str:
 def test_an_emulator_started_here_answers_and_leaves_no_process_behind() -> None:
     with start_binary() as emulator:
         assert emulator.origin == "binary"
-        assert answers(emulator.host, seconds=1)
+        assert answers(emulator.host, seconds=60)
         port = emulator.host.rpartition(":")[2]
         assert len(processes_with(port)) == 3
     assert processes_with(port) == []
@@ -92,9 +92,9 @@ def test_an_emulator_ends_when_the_block_that_used_it_raises() -> None:
 def test_the_emulator_ends_with_the_process_that_owns_it(owner: subprocess.Popen[str], number: signal.Signals) -> None:
     host = host_of(owner)
     port = host.rpartition(":")[2]
-    assert answers(host, seconds=1)
+    assert answers(host, seconds=60)
     owner.send_signal(number)
-    assert owner.wait(timeout=20) == (-9 if number == signal.SIGKILL else 0)
+    assert owner.wait(timeout=60) == (-9 if number == signal.SIGKILL else 0)
     assert eventually(lambda: processes_with(port) == [])
 
 
@@ -143,9 +143,9 @@ def _databases(host: str) -> list[Any]:
 def test_the_environments_emulator_is_used_and_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
     with start_binary() as running:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", running.host)
-        with find_or_start(churn_seconds=3) as emulator:
+        with find_or_start(churn_seconds=3, environment_seconds=60) as emulator:
             assert (emulator.host, emulator.origin) == (running.host, "environment")
-        assert answers(running.host, seconds=1)
+        assert answers(running.host, seconds=60)
 
 
 def test_an_emulator_of_the_environment_that_does_not_answer_is_reported_in_one_line(

@@ -175,7 +175,7 @@ def alter(sample: SampleDatabase, capture: str) -> None:
     name, options = (
         (sample.change_stream, "OPTIONS ") if sample.dialect == "googlesql" else (f'"{sample.change_stream}"', "")
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             sample.run_ddl(f"ALTER CHANGE STREAM {name} SET {options}{option}")

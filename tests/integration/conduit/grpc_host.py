@@ -50,7 +50,7 @@ class GrpcHost:
         self._channel.close()
         self.process.terminate()
         try:
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=60)
         finally:
             self.process.kill()
             self.process.wait()
@@ -98,7 +98,7 @@ class GrpcHost:
     def shut_down(self) -> int:
         """Lets the plugin end; returns its exit code."""
         self._unary("/plugin.GRPCController/Shutdown", Empty(), Empty)
-        return self.process.wait(timeout=5)
+        return self.process.wait(timeout=60)
 
     def waiting(self) -> list[ConduitRecord]:
         """Takes what has come and was not taken, without acknowledging it."""

@@ -71,7 +71,7 @@ def test_conduits_client_gets_what_tail_prints_and_ends_the_plugin_in_good_order
                 name for name, about in specified["source_params"].items() if about["validations"]
             }
             started(host, settings)
-            found = host.records(len(expected), timeout=60)
+            found = host.records(len(expected))
             last = found[-1]["position"]
             assert host.ask({"do": "stop"}) == {"stopped": last}
             assert host.ask({"do": "teardown"}) == {"done": "teardown"}
@@ -82,7 +82,7 @@ def test_conduits_client_gets_what_tail_prints_and_ends_the_plugin_in_good_order
         middle = len(expected) // 2
         with Host(host_binary, plugin) as host:
             started(host, settings, str(found[middle]["position"]))
-            rest = host.records(len(expected) - middle - 1, timeout=60)
+            rest = host.records(len(expected) - middle - 1)
             assert [each["position"] for each in rest] == [each["position"] for each in found[middle + 1 :]]
 
 

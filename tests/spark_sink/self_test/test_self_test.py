@@ -133,7 +133,7 @@ def test_a_database_that_is_named_keeps_what_was_in_it(
 def test_ctrl_c_deletes_what_was_made(emulator: Emulator, tmp_path: Path) -> None:
     arguments = ["--project", PROJECT, "--instance", INSTANCE, "--without-spark"]
     with Background("self-test", *arguments, log=tmp_path / "log", host=emulator.host) as running:
-        running.await_log("while a daemon reads", timeout=120)
-        done = running.stop(signal.SIGINT, timeout=120)
+        running.await_log("while a daemon reads")
+        done = running.stop(signal.SIGINT)
     assert done.code == 130, done.err
     assert remaining(emulator) == []

@@ -76,7 +76,6 @@ def test_every_sink_that_the_stand_ins_can_hold_is_good_and_nothing_is_left(
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.emulator
-@pytest.mark.timeout(900)
 def test_the_double_holds_the_rows_of_the_workload_in_the_mode_merge(
     emulator: Emulator,
     bigquery_double: BigQueryDouble,

@@ -14,7 +14,7 @@ def audited(target: Path | str, server: ScriptedServer, *, stopped: bool = False
     reports: list[AuditReport] = []
     given = {"start": None, "end": None, "sample": None, "rpc_priority": "low", **options}
     request = audit_request(str(target), **given)  # type: ignore[arg-type]
-    stop = Stop(drain_timeout=SECOND)
+    stop = Stop(drain_timeout=60 * SECOND)
     if stopped:
         stop.request()
     work = audit(request, stop, emulator_host=server.host, planned=reports.append)

@@ -380,7 +380,6 @@ def test_a_share_that_is_not_valid_is_refused(spool: Path, server: ScriptedServe
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_campaign_of_a_million_mods(tmp_path: Path) -> None:
     scenario = steady(
         4, origin=ORIGIN, seconds=125, partitions=16, records_per_second_per_partition=50, mods_per_record=10

@@ -32,7 +32,7 @@ def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database:
     workload = Workload(sample, seed=151)
     workload.run(mods=150)
     before, first = state_of_database(sample, workload), len(workload.committed)
-    done = run("backfill", config_of(tmp_path, sample), timeout=280)
+    done = run("backfill", config_of(tmp_path, sample))
     assert done.code == 0, done.err
     found = state_of_files(tmp_path / "events")
     assert found == before, differences(before, found)
@@ -52,7 +52,6 @@ def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database:
     assert kept[0].watermark_low == at
 
 
-@pytest.mark.timeout(600)
 def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_rows(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
@@ -62,14 +61,14 @@ def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_
     config = config_of(tmp_path, sample, backfill=True)
     sealed = tmp_path / "spool/backfills/1/manifests"
     with load(workload, rate=10), Background("run", config, log=tmp_path / "first.log") as service:
-        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed", timeout=280)
+        service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed")
         driver = next(each for each in process_tree(service.process.pid) if "--backfill" in command(each))
         kill(process_tree(driver))
         service.await_log("the process of the backfill has ended with a transient error")
         kill(process_tree(service.process.pid))
         service.process.wait()
     end = last_commit(workload)
-    done = run("run", config_of(tmp_path, sample, backfill=True, end=end), timeout=280)
+    done = run("run", config_of(tmp_path, sample, backfill=True, end=end))
     assert done.code == 0, done.err
     expected, found = state_of_database(sample, workload), state_of_files(tmp_path / "events")
     assert found == expected, differences(expected, found)

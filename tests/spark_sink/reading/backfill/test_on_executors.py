@@ -23,13 +23,12 @@ def config_of(folder: Path, sample: object, **source: object) -> Path:
     return configuration(folder, sample, source=source, spark=spark, sink=sink)  # type: ignore[arg-type]
 
 
-@pytest.mark.timeout(600)
 def test_every_row_is_delivered_and_then_every_change(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=161)
     workload.run(mods=150)
     before = len(state_of_database(sample, workload))
-    done = run("run", config_of(tmp_path, sample, end="now"), timeout=280)
+    done = run("run", config_of(tmp_path, sample, end="now"))
     assert done.code == 0, done.err
     assert "the backfill has ended with an error" not in done.err
     snapshots = [event for event in events(tmp_path / "events") if event["source_metadata"]["snapshot"]]
@@ -37,7 +36,7 @@ def test_every_row_is_delivered_and_then_every_change(database: MakeDatabase, tm
     assert {event["sort_keys"][1] for event in snapshots} == {Spool.at(tmp_path / "spool").header().start - 1}
 
     workload.run(mods=60)
-    done = run("run", config_of(tmp_path, sample, end=last_commit(workload)), timeout=280)
+    done = run("run", config_of(tmp_path, sample, end=last_commit(workload)))
     assert done.code == 0, done.err
     expected, found = state_of_database(sample, workload), state_of_files(tmp_path / "events")
     assert found == expected, differences(expected, found)

@@ -40,7 +40,7 @@ def test_run_reads_and_writes_in_one_spark_application(tmp_path: Path) -> None:
     with served() as (scenario, sample):
         spark = {**SPARK, "checkpoint": str(tmp_path / "checkpoint")}
         config = configuration(tmp_path, sample, source={**bounds(scenario), **EXECUTORS}, spark=spark)
-        done = run("run", config, timeout=240)
+        done = run("run", config)
         assert done.code == 0, done.err
     assert_delivered(tmp_path / "spool", scenario.committed, value_capture_type="NEW_ROW")
     lines = sum(
@@ -54,9 +54,9 @@ def test_read_drains_when_it_is_terminated_and_continues_where_it_was(tmp_path: 
         source = {**bounds(scenario), **EXECUTORS}
         endless = configuration(tmp_path, sample, source={**source, "end": None}, spark=SPARK)
         with Background("read", endless, log=tmp_path / "log") as daemon:
-            daemon.until(lambda: len(manifests(tmp_path / "spool")) > 0, "the first epoch", timeout=240)
+            daemon.until(lambda: len(manifests(tmp_path / "spool")) > 0, "the first epoch")
             daemon.signal(SIGTERM)
-            done = daemon.wait(timeout=240)
+            done = daemon.wait()
         assert done.code == 0, done.err
         assert " done " in done.err
         config = configuration(tmp_path, sample, source=bounds(scenario))

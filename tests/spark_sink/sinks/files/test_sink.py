@@ -261,7 +261,7 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.fill(2)
-    metrics, stop = ReaderMetrics(), Stop(drain_timeout=SECOND)
+    metrics, stop = ReaderMetrics(), Stop(drain_timeout=60 * SECOND)
     configured = config(tmp_path, rotate_interval=0)
 
     async def run() -> None:
@@ -270,7 +270,7 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
             dict(os.environ),
             progress=lambda: 0,
             stop=stop,
-            drain=1.0,
+            drain=60.0,
             metrics=metrics,
             patience=Patience(attempts=4, first=0.1),
         )

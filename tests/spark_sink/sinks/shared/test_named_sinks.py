@@ -136,10 +136,10 @@ def test_a_second_sink_is_a_service_of_its_own_beside_the_daemon(tmp_path: Path)
     ids = spool.fill(epochs=2)
     path = written(tmp_path, spool, "second")
     with Background("run", path, "--sink-only", log=tmp_path / "log") as second:
-        second.until(lambda: consumers.consumers(spool.spool) != [], "the sink", timeout=120)
+        second.until(lambda: consumers.consumers(spool.spool) != [], "the sink")
         ids += spool.fill(epochs=2)  # the daemon continues meanwhile
-        second.until(lambda: len(ids_below(tmp_path / "second")) == len(ids), "all events", timeout=120)
-        done = second.stop(SIGTERM, timeout=120)
+        second.until(lambda: len(ids_below(tmp_path / "second")) == len(ids), "all events")
+        done = second.stop(SIGTERM)
     assert done.code == 0, done.err
     assert sorted(ids_below(tmp_path / "second")) == ids
 

@@ -22,7 +22,6 @@ def config_of(folder: Path, source: SampleDatabase, start: str, end: str | None,
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("dialect", "mode"), [("googlesql", "transactions"), ("postgresql", "rows")])
 def test_tables_are_created_and_equal_those_of_the_source(
     database: MakeDatabase, dialect: str, mode: str, tmp_path: Path
@@ -39,7 +38,7 @@ def test_tables_are_created_and_equal_those_of_the_source(
     workload.run(mods=500)
     end = format_rfc3339(workload.committed[-1].commit_timestamp_ns)
     config = config_of(tmp_path, source, start, end, database=replica.database_id, mode=mode, create_tables=True)
-    done = run("run", config, timeout=280)
+    done = run("run", config)
     assert done.code == 0, done.err
     assert not (tmp_path / "dead").exists()
     assert rows_of(replica) == rows_of(source)
@@ -47,7 +46,6 @@ def test_tables_are_created_and_equal_those_of_the_source(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
 def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
     database: MakeDatabase, tmp_path: Path, mode: str

@@ -47,7 +47,6 @@ def appended_ids(folder: Path) -> list[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_each_change_is_appended_to_parquet_once_though_the_sink_is_killed(spool: SpoolMaker, tmp_path: Path) -> None:
     config = str(configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake")))
     ids = spool.fill(4)
@@ -117,7 +116,6 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_its_table_alone_is_stopped(
     spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

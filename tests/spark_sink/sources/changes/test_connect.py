@@ -30,7 +30,7 @@ def test_a_spool_is_read_as_a_batch_and_as_a_stream_through_spark_connect(tmp_pa
     ]
     env = os.environ | {"PYSPARK_PYTHON": sys.executable}
     with (tmp_path / "log").open("wb") as log:
-        done = subprocess.run(program, stdout=subprocess.PIPE, stderr=log, env=env, timeout=280, check=False)
+        done = subprocess.run(program, stdout=subprocess.PIPE, stderr=log, env=env, timeout=600, check=False)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {"session": "pyspark.sql.connect.session", "batch": ids, "stream": ids}

@@ -158,7 +158,7 @@ def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch
 
     def silent(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         context.add_callback(ended.set)
-        ended.wait(60)
+        ended.wait(120)
         return iter(())
 
     handler = grpc.method_handlers_generic_handler(
@@ -172,6 +172,6 @@ def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch
         writer = BigQueryWriter(target, BigQueryTable("T", "d", "T", (), (), (), ()), patience=0)
         with pytest.raises(SinkError, match="cannot write table"):
             writer.append(writer.default_stream, DescriptorProto(), [b""])
-        assert ended.wait(10), "the call is cancelled"
+        assert ended.wait(60), "the call is cancelled"
     finally:
         server.stop(None)
