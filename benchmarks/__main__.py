@@ -90,7 +90,7 @@ def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, s
 
 
 def _machine() -> str:
-    """What the figures depend on; a load above 1 means that other programs are running."""
+    """The machine, on which the figures depend; a load above 1 means that other programs are running."""
     versions = ", ".join(
         f"{name} {version(name)}" for name in ("grpcio", "protobuf", "pyarrow", "google-cloud-spanner")
     )

@@ -35,7 +35,7 @@ _MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the server serves; with `backlog` all of it is committed before the reader starts."""
+    """The records that the server serves; with `backlog` all of it is committed before the reader starts."""
 
     partitions: int
     seconds: float

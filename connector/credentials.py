@@ -20,7 +20,7 @@ _TYPES = (
 
 
 def why_unusable() -> tuple[str, str]:
-    """What is wrong, as a clause without a full stop, and what to do; call it after google-auth has refused them."""
+    """The problem of credentials that google-auth refuses, as a clause without a full stop, and a hint."""
     named = os.environ.get(VARIABLE)
     if not named:
         return (

@@ -55,7 +55,7 @@ def line_and_exit_code(error: Exception) -> tuple[str, int]:
 
 
 def advice(error: OSError, *, option: str = "", access: str = "") -> str:
-    """What to do about an error of the operating system; empty where its number does not tell.
+    """A hint for an error of the operating system; empty where its number does not tell.
 
     Args:
         error: of a file, a folder or a socket.

@@ -57,7 +57,7 @@ def is_of_proxy(error: BaseException | None) -> bool:
 
 
 def hint(variable: str) -> str:
-    """What to do about a proxy that may be why a server does not answer; empty without a variable."""
+    """A hint about a proxy that may be why a server does not answer; empty if no variable names one."""
     if not variable:
         return ""
     return f"Requests go through the proxy that {variable} names: correct it, or add the address to no_proxy."

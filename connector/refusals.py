@@ -18,7 +18,7 @@ class Refusal(NamedTuple):
 
 
 class Refusals(Generic[_Meaning]):
-    """What refusals mean.
+    """A table of the meanings of refusals.
 
     Args:
         by_reason: the meanings of reasons, such as SERVICE_DISABLED.
@@ -30,7 +30,7 @@ class Refusals(Generic[_Meaning]):
         self._by_message = [(re.compile(pattern, re.IGNORECASE), meaning) for pattern, meaning in by_message]
 
     def find(self, reasons: Collection[str], message: str) -> _Meaning | None:
-        """What a refusal means, or None if the table does not have it.
+        """The meaning of a refusal, or None if the table does not have it.
 
         Args:
             reasons: of the answer.

@@ -37,7 +37,7 @@ _OF_OPTIONS = re.compile(r"(?:Size|Time) must be specified as ")
 """Of the same exceptions about an option of Spark."""
 
 _CONDITION = re.compile(r"(?:\A|(?i:exception|error): )\[([A-Z][A-Z0-9_.]+)\]")
-"""What Spark, Delta and Iceberg call an error, before its text: a value in the text may be in brackets, too."""
+"""The condition by which Spark, Delta and Iceberg name an error, before its text, which may have values in brackets."""
 
 _CALLING = "An error occurred while calling "
 _JAVA_KIND = re.compile(r"^(?:: )?(?:[\w$]+\.)+([\w$]+)(?::|$)", re.MULTILINE)
@@ -183,7 +183,7 @@ def _is_of_value(text: str) -> bool:
 
 
 def condition(error: BaseException) -> str:
-    """What Spark calls an error about a value, without its text; else the type of the exception."""
+    """The condition by which Spark names an error about a value, without its text; else the type of the exception."""
     text = text_of(error)
     conditions: list[str] = _CONDITION.findall(text)
     kind = _QUOTES_INPUT.search(text)
@@ -218,7 +218,7 @@ def clear_line(error: BaseException) -> str:
 
 
 def _words(text: str) -> str:
-    """What the JVM says of a statement that it refuses, if that is the innermost error of a traceback; else nothing."""
+    """The JVM's text about a statement that it refuses, if that is the traceback's innermost error; else empty."""
     last = text.rpartition(_TRACEBACK)[2] if _TRACEBACK in text else ""
     for found in filter(None, (_WORDS.search(last), _WORDS_OF_JAVA.search(last))):
         if found[2] and (found[1] in _PERMANENT_IN_JVM or _OF_STATEMENT.search(found[1])):

@@ -1,4 +1,4 @@
-"""What an error of Spark or of its JVM means, for everything that runs a job: what it is, its line and its exit code.
+"""The meaning of an error of Spark or of its JVM: its kind, its line and its exit code.
 
 PySpark raises a PySparkException; but a job that fails or is cancelled in ``collect()`` raises py4j's error, and where
 the JVM has died, py4j raises one of its network or a ConnectionError. Whoever catches errors of Spark catches
@@ -24,7 +24,7 @@ _JVM_IS_GONE = "Spark's JVM has died, perhaps out of memory. Start it again: it 
 
 
 class Meaning(Enum):
-    """What an error that a job has raised means for whoever runs it."""
+    """The meaning of an error of a job for the process that runs it."""
 
     OWN = auto()
     """It is the connector's or a sink's, which Spark may have wrapped: to try the job again is of no use."""
@@ -53,7 +53,7 @@ def is_jvm_gone(error: BaseException) -> bool:
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """What an error means that a job or a query has raised."""
+    """The meaning of an error that a job or a query has raised."""
     if is_own(error):
         return Meaning.OWN
     if is_jvm_gone(error):

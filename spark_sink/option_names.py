@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 def unknown(given: Iterable[str], known: Sequence[str]) -> list[str]:
-    """What is wrong with names that are not known: nothing, or one sentence, with those that were probably meant.
+    """The error for unknown option names: one sentence, with the names that were probably meant, or none.
 
     Args:
         given: names as Spark passes them.

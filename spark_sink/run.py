@@ -59,7 +59,7 @@ _ENDS_DELIVERY: tuple[type[Exception], ...] = (*JOB_ERRORS, OSError)
 
 
 class Event(Enum):
-    """What ends a sink."""
+    """The events that end a sink."""
 
     QUERY_ENDED = auto()
     INPUT_ENDED = auto()
@@ -316,7 +316,7 @@ class Sink:
 
 
 def delivery_of(config: Config) -> Delivery:
-    """What the configuration's sink delivers."""
+    """The delivery of the configuration's sink."""
     return spark_sink_type(config).delivery(config, config.sink)
 
 

@@ -1,4 +1,4 @@
-"""What the end of a backfill makes due at a destination: done when it ends, by whoever learns of it.
+"""The work at a destination that is due when a backfill ends, done by whichever process learns of it.
 
 While a backfill is not done a sink keeps what its rows must be compared with: deleted rows, or notes of changes. No
 micro-batch may come after the backfill, so a sink looks by itself: before its first micro-batch, and at intervals,

@@ -87,7 +87,7 @@ class _Used:
     executors: dict[int, float]
 
     def after(self, later: "_Used") -> "_Used":
-        """What was used until later; a process that is ending has lost its children's time, and keeps what it had."""
+        """The time used until `later`; a process that is ending has lost its children's time, and keeps what it had."""
         if later.driver < self.driver:
             return self
         known = self.executors
@@ -178,7 +178,7 @@ _FIGURES = ("window_span_seconds", "window_seconds", "slowest_share_seconds", "p
 
 
 def _used(pid: int) -> _Used:
-    """What the application has used so far; the driver's part includes the executors, which its JVM starts."""
+    """The CPU time that the application has used; the driver's part includes the executors, which its JVM starts."""
     try:
         python = cpu_of(pid)
     except FileNotFoundError:
@@ -211,7 +211,7 @@ def report(cost: ScaleCost) -> str:
 
 
 def _verdict(cost: ScaleCost) -> str:
-    """Whether it keeps up; on a machine that has other work, what the executors used says more than the clock."""
+    """The verdict that it keeps up or not; on a busy machine, what the executors used says more than the clock."""
     if cost.keeps_up:
         return "keeps up"
     busiest = max(cost.executors, default=0.0) / len(cost.windows)

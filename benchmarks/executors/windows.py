@@ -124,7 +124,7 @@ class _ByPart:
 
     @property
     def longest(self) -> float:
-        """What takes longest if each executor has a core to itself: the driver's part and the busiest executor's."""
+        """The shortest time if each executor has a core to itself: the driver's part and the busiest executor's."""
         return self.driver + max(self.executors)
 
 

@@ -1,1 +1,1 @@
-"""What is measured, and against what."""
+"""Subjects of measurements, and their baselines."""

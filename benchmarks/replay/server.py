@@ -24,7 +24,7 @@ _RECEIVED_AT_ONCE = 64 * 1024
 
 
 class Replayed(Protocol):
-    """What is replayed."""
+    """The recording that is replayed."""
 
     def prepare(self, span: Span, /) -> None:
         """Renders what is needed for a span, or some of it."""

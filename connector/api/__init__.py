@@ -1,1 +1,1 @@
-"""What stands behind the names of :mod:`connector`, the public API; docs/embedding.md describes it."""
+"""The implementation of the public API (:mod:`connector`); docs/embedding.md describes it."""

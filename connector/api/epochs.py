@@ -1,4 +1,4 @@
-"""What is read: epochs, their transactions, and the events of these."""
+"""Epochs, their transactions, and the events of these."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

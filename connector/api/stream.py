@@ -163,7 +163,7 @@ async def read_epochs(
 
 
 async def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
-    """What is read, by an initial query at its start; None if the checkpoint has reached the end already."""
+    """The range to read, by an initial query at its start; None if the checkpoint has reached the end."""
     end = stream.end()
     if resumed is None:
         start = await start_of(stream, source.start, end)

@@ -1,1 +1,1 @@
-"""What `spanner-cdc check` finds, and what `run` and `read` refuse before they open anything."""
+"""The checks of `spanner-cdc check`, and those that `run` and `read` make before they open anything."""

@@ -1,4 +1,4 @@
-"""What of a configuration and of a machine a command needs."""
+"""The parts of a configuration and of a machine that a command needs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

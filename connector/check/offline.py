@@ -1,4 +1,4 @@
-"""What can be found out about a configuration without calling anyone: ``run`` and ``read`` refuse it at once.
+"""Checks of a configuration that call no server: ``run`` and ``read`` refuse it at once.
 
 Missing libraries and Java, folders that cannot be written to, a full disk, a status port that is taken.
 """
@@ -111,7 +111,7 @@ def _resolved(path: str) -> PurePosixPath:
 
 
 def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[str]:
-    """What keeps a local folder from being written to; nothing of a path in Cloud Storage."""
+    """The reasons why a local folder cannot be written to; none for a path in Cloud Storage."""
     if "://" in path:
         return []
     folder = Path(path).absolute()

@@ -1,4 +1,4 @@
-"""What every command has: its options, one line for an error, an exit code, and signals that drain."""
+"""The parts that every command has: options, one line for an error, an exit code, and signals that drain."""
 
 import asyncio
 import logging

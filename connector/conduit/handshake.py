@@ -58,5 +58,5 @@ def line(socket: Path) -> str:
 
 
 def wants_details(environment: Mapping[str, str]) -> bool:
-    """True if Conduit logs what is for the search for an error."""
+    """True if Conduit logs messages of the levels DEBUG and TRACE."""
     return environment.get(_LEVEL, "").lower() in ("debug", "trace")

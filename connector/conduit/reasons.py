@@ -19,11 +19,11 @@ from connector.errors import (
 )
 
 CREATE_AGAIN = "delete the pipeline and create it again"
-"""What forgets a position: Conduit keeps it as long as the pipeline."""
+"""The hint for a position that must be forgotten: Conduit keeps it as long as the pipeline."""
 
 _SECTION = re.compile(rf"(?<![\w.'])source\.(?=(?:{'|'.join(SourceConfig.model_fields)})\b)")
 _NOT_HERE = re.compile(r"\bspool\b|\bsealed\b|last epoch|late_records|envelope datastream")
-"""What only our own commands have: a sentence that advises it is omitted."""
+"""Terms of our own commands: a sentence that advises one of them is omitted."""
 
 
 def reason_of(error: Exception, after: Position | None) -> str:

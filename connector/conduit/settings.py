@@ -158,7 +158,7 @@ def resumed(config: Config, position: bytes) -> tuple[Config, Position | None]:
 
 
 def specification() -> Message:
-    """What Conduit asks of a plugin first: ``Specifier.Specify.Response``."""
+    """The answer to Conduit's first request, ``Specifier.Specify.Response``."""
     message = Specified()
     found = message.specification
     found.name = NAME

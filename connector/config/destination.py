@@ -8,7 +8,7 @@ from connector.spool.storage.locations import absolute
 
 
 def destination_of(config: Config) -> Destination:
-    """What identifies the destination of the configuration's sink."""
+    """The identity of the destination of the configuration's sink."""
     options = sink_type(config.sink.type).destination(config.sink, config.source, config.envelope)
     return Destination(type=config.sink.type, options=dict(options))
 

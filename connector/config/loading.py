@@ -138,7 +138,7 @@ def validated(node: dict[str, object]) -> Config:
 
 
 def _fault_of_yaml(error: Exception) -> str:
-    """What is wrong and where, without the text itself, which may hold a secret."""
+    """The error of a YAML text and its place, without the text itself, which may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark, problem = error.problem_mark, _NAMED_IN_YAML.sub(r"\1", error.problem or "")
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -1,4 +1,4 @@
-"""What a destination holds, as ``spanner-cdc verify`` reads it."""
+"""The contents of a destination, as ``spanner-cdc verify`` reads them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class ValuePrecision:
-    """What a destination cannot tell apart.
+    """The precision of a destination's values: values that differ by less are equal.
 
     Attributes:
         timestamp: nanoseconds to which timestamps are cut.
@@ -99,7 +99,7 @@ class Replica(ABC):
         return timestamp - timestamp % 1000
 
     def note(self) -> str:
-        """What may explain differences, known once the rows are read; empty if there is nothing."""
+        """A note that may explain differences, known once the rows are read; empty if there is none."""
         return ""
 
     @abstractmethod

@@ -194,7 +194,7 @@ class SinkType(ABC, Generic[C]):
         return False
 
     def stream_errors(self, sink: C, stream: WatchedStream) -> list[str]:
-        """What keeps the change stream's tables out of the destination; calls no server."""
+        """The reasons why the destination cannot hold the change stream's tables; calls no server."""
         return []
 
     def destination_errors(self, sink: C, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
@@ -202,7 +202,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def warnings(self, sink: C, stream: WatchedStream) -> list[str]:
-        """What users should know before they read what the sink writes; calls no server."""
+        """Warnings about the sink's output, for those who read it; calls no server."""
         return []
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
@@ -210,7 +210,7 @@ class SinkType(ABC, Generic[C]):
         return {}
 
     def table_problems(self, table: TableSchema) -> Sequence[str]:
-        """What keeps a table out of the destination with default options, each in a sentence."""
+        """The reasons why the destination cannot hold a table with default options, each in a sentence."""
         return []
 
     def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
@@ -218,7 +218,7 @@ class SinkType(ABC, Generic[C]):
         return []
 
     def replica(self, sink: C, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> Replica:
-        """What the destination holds, for ``spanner-cdc verify``; may call the destination.
+        """The destination's contents, for ``spanner-cdc verify``; may call the destination.
 
         Raises:
             ConfigurationError: destinations of this kind, or with these options, cannot be verified.

@@ -91,7 +91,7 @@ def _newest_offset(config: Config, folder: str) -> _Offset | None:
 
 
 def _difference(spool: Spool, offset: _Offset) -> str:
-    """What the spool has other than the copy of the offset; empty if nothing is known to differ."""
+    """The difference between the spool and the copy that the offset was read from; empty if none is known."""
     latest = spool.latest()
     if offset.epoch > latest:
         return f"ends with epoch {latest}"

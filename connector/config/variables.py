@@ -26,7 +26,7 @@ def unmasked(text: str) -> str:
 
 
 def replaced(node: object, environment: Mapping[str, str], missing: list[str], where: str = "") -> object:
-    """What was parsed of masked YAML, with the values of the variables; names of options have none.
+    """Puts the values of the variables into parsed YAML that was masked; names of options have no variables.
 
     Args:
         node: a mapping, a list, or a value.

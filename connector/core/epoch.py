@@ -281,7 +281,7 @@ def _records(part: Part) -> tuple[DataChangeRecord, ...]:
 
 
 def _split(part: Part, timestamp: int) -> tuple[Part | None, Part | None]:
-    """What was committed at or before ``timestamp``, and what after."""
+    """Splits a part into what was committed at or before ``timestamp``, and what was committed after."""
     if isinstance(part, DataChangeRecord):
         return (part, None) if part.commit_timestamp <= timestamp else (None, part)
     passed = part.passed(timestamp)

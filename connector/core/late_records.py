@@ -96,7 +96,7 @@ def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
 
 
 def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | None:
-    """What had been proved before a record was returned, if it is late or else None; the graph has not received it yet.
+    """The timestamp that was proved before a late record came; None if it is not late. Call it before the graph.
 
     Undiscovered children that start behind the watermark are late too: no earlier query, of this run or
     of the one before, can have returned them, for their parent holds the watermark below them until then.

@@ -111,7 +111,7 @@ def _object(text: str) -> str:
 
 
 def is_empty(objects: pa.Array) -> pa.Array:
-    """Whether the JSON object in each text has no members."""
+    """A mask that is true where the JSON object in a text has no members."""
     some = pc.starts_with(objects, '{"')
     if some.true_count == len(some):
         return pc.invert(some)

@@ -66,19 +66,19 @@ def doubles(data: Bytes, at: Int64s) -> npt.NDArray[np.float64]:
 
 
 def are_nulls(data: Bytes, at: Int64s, end: Int64s) -> Bools:
-    """Whether values with the tag of a NULL have nothing else; arguments as of :func:`value_fragments`."""
+    """A mask of the values that are the tag of a NULL and nothing else; arguments as of :func:`value_fragments`."""
     found: Bools = (data[at] == 0) & (end == at + 1)
     return found
 
 
 def are_booleans(data: Bytes, at: Int64s, end: Int64s) -> Bools:
-    """Whether values with the tag of a boolean have nothing else; arguments as of :func:`value_fragments`."""
+    """A mask of the values that are the tag of a boolean and nothing else; arguments as of :func:`value_fragments`."""
     found: Bools = (data[at] <= 1) & (end == at + 1)
     return found
 
 
 def are_numbers(at: Int64s, end: Int64s) -> Bools:
-    """Whether values with the tag of a number have nothing else; arguments as of :func:`value_fragments`."""
+    """A mask of the values that are the tag of a number and nothing else; arguments as of :func:`value_fragments`."""
     found: Bools = end == at + _DOUBLE_BYTES
     return found
 

@@ -1,4 +1,4 @@
-"""What is reported of backfills: their tables' states in ``spool`` and on the status page, and lines of progress."""
+"""Reports of backfills: their tables' states in ``spool`` and on the status page, and lines of progress."""
 
 import asyncio
 import shutil
@@ -117,7 +117,7 @@ def lines_of(one: Report) -> list[str]:
 
 
 def healed(gap: Report) -> str:
-    """What a backfill has read again of a gap's tables, as the end of a line about the gap."""
+    """The end of a line about a gap: the tables that a backfill has read again."""
     tables = gap["healed"]
     assert isinstance(tables, list)
     if not tables:

@@ -1,4 +1,4 @@
-"""What recording a backfill asks of Spanner, from a thread beside the running event loop."""
+"""Spanner's answers that are needed to record a backfill, from a thread beside the running event loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -66,7 +66,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What a reader reads, and where it seals."""
+    """The range that a reader reads, and the spool into which it seals."""
 
     stream: OpenStream
     config: Config
@@ -270,7 +270,7 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
 async def _reader(
     start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics, reader: ReaderOf
 ) -> AsyncIterator[tuple[Reader, SpoolSink]]:
-    """What reads from the checkpoint on, and the sink that it seals into."""
+    """Opens a reader that starts at the checkpoint, and the sink that it seals into."""
     spool, at = start.spool, start.at
     writer = await finished_in_thread(functools.partial(_writer, start, stream, config))
     sink = SpoolSink(

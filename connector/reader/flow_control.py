@@ -47,7 +47,7 @@ class FlowControl:
         return held < self.budget or (laggard and ready < self.budget)
 
     def pauses_laggard(self, watermark: int) -> bool:
-        """True if a partition that holds the watermark waits, for room in what is sealed."""
+        """True if a partition that holds the watermark waits until the sink has room."""
         return any(progress <= watermark and not woken.is_set() for progress, _, _, woken in self._waiting)
 
     def update(self, *, held: int, ready: int, watermark: int) -> None:

@@ -72,7 +72,7 @@ class LatePolicy:
         self._storing = asyncio.Lock()
 
     def without_late(self, token: str, items: Iterable[Item]) -> Iterator[Item]:
-        """What a query has returned, without the data change records that are late; each is judged when it is taken.
+        """Yields what a query has returned, without late data change records; each is judged when it is taken.
 
         If the reader continues, late announcements are returned: the partitions they name are read as far as possible.
         If it stops, nothing more is returned.

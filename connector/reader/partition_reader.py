@@ -207,7 +207,7 @@ class PartitionReader:
         )
 
     def _error(self, error: Exception, token: str, start: int) -> Exception:
-        """What an error of a query means: a :class:`_ResumableError`, or what ends the reader."""
+        """The meaning of an error of a query: a :class:`_ResumableError`, or the error that ends the reader."""
         match error:
             case grpc.RpcError():
                 found = classify(error)

@@ -1,4 +1,4 @@
-"""What Spanner still retains of a change stream: only its answer to a query shows it, for periods can be changed."""
+"""The records that Spanner still retains of a change stream. Only a query shows it, because periods can be changed."""
 
 import shlex
 

@@ -36,7 +36,7 @@ TICK = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is read: from a cut at a watermark to the user's end, inclusive; Unix nanoseconds."""
+    """The range to read: from a cut at a watermark to the user's end, inclusive; Unix nanoseconds."""
 
     cut: tuple[CutPartition, ...]
     watermark: int

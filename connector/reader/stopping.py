@@ -17,7 +17,7 @@ _log = Log(__name__)
 
 
 class Stoppable(Protocol):
-    """What can be drained."""
+    """An object that can be drained."""
 
     def stop(self) -> None:
         """Asks it to deliver what is complete and to end."""

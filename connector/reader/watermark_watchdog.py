@@ -159,7 +159,7 @@ class WatermarkWatchdog:
     def _restart_laggards(self, now: float, watermark: int, clock: int) -> None:
         """Restarts the queries of the partitions that hold the watermark, where that may help, and logs it."""
         remedies: dict[str, str] = {}
-        """What is done, by partition; the first is the one that matters most."""
+        """The remedy for each partition; the first is the one that matters most."""
         laggards = sorted(self._graph.laggards(), key=lambda one: one.state is State.CREATED)
         for partition in laggards:
             running = self._running.get(partition.token)

@@ -19,7 +19,7 @@ DEFAULT_VALUE_CAPTURE_TYPE = "OLD_AND_NEW_VALUES"
 
 
 class Metadata(Protocol):
-    """What reads a database's metadata, such as :class:`connector.spanner.client.SpannerClient`."""
+    """A reader of a database's metadata, such as :class:`connector.spanner.client.SpannerClient`."""
 
     @property
     def database(self) -> str:
@@ -65,7 +65,7 @@ class ChangeStream:
 
     @property
     def retention_is_default(self) -> bool:
-        """True if the database says nothing of its retention period."""
+        """True if the database has no retention period of its own, so that the default applies."""
         return "retention_period" not in self.options
 
     @property

@@ -47,7 +47,7 @@ def checked_address(host: str, section: str) -> str:
 
 
 def options(section: str) -> str:
-    """What can name an emulator, for people."""
+    """The options that can name an emulator, as text."""
     return f"{VARIABLE}, --emulator-host or {section}.emulator_host"
 
 

@@ -34,7 +34,7 @@ from connector.spanner.refusals import permission_in, refusal
 
 
 class Action(Enum):
-    """What to do about an error."""
+    """The action that follows an error."""
 
     RETRY = "retry"
     NEW_SESSION = "retry with a new session"
@@ -44,7 +44,7 @@ class Action(Enum):
 
 
 class ErrorDetails(NamedTuple):
-    """What the details of an error name.
+    """The resource, reason and permission in the details of an error.
 
     Attributes:
         resource: the type of the resource that is not found, such as google.spanner.v1.Session.
@@ -128,7 +128,7 @@ def classify_library(error: GoogleAPICallError | RetryError) -> CallError:
 
 
 def details_of(error: grpc.RpcError) -> ErrorDetails:
-    """What the details of an error name."""
+    """The resource, reason and permission in the details of an error."""
     known = getattr(error, "named", None)
     if isinstance(known, ErrorDetails):
         return known
@@ -205,7 +205,7 @@ READER = Access(
 
 
 def no_answer_hint(section: str, proxy: str = "") -> str:
-    """What to do about a database that does not answer.
+    """A hint for a database that does not answer.
 
     Args:
         section: of the configuration that has its address.
@@ -271,7 +271,7 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
 
 _CREDENTIALS_HINT = "Check that the credentials are valid and not revoked, and that this machine's clock is right"
 SLOW_HINT = "Look at the instance's load and latencies, and at the network."
-"""What to do about a server that is slow."""
+"""The hint for a slow server."""
 
 
 def denied(found: CallError, what: str, access: Access = READER) -> StreamError:
@@ -303,7 +303,7 @@ def unauthenticated(found: CallError, what: str) -> StreamError:
 
 
 def gone_container(found: CallError) -> str:
-    """What does not exist: ``database``, ``instance`` or ``project``; nothing if the error is about something else."""
+    """The missing resource: ``database``, ``instance`` or ``project``; empty if the error is about something else."""
     if found.code is not grpc.StatusCode.NOT_FOUND:
         return ""
     kind = found.details.resource.rpartition(".")[2].lower()

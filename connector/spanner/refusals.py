@@ -1,4 +1,4 @@
-"""What a refusal of Spanner means that is no missing role on the database. Pure.
+"""The meaning of Spanner's refusals, except of a missing role on the database. Pure.
 
 https://cloud.google.com/apis/design/errors and google.api.ErrorReason have the reasons.
 """
@@ -66,7 +66,7 @@ _PERMISSION = re.compile(r"\bspanner\.[a-zA-Z]+\.[a-zA-Z]+\b")
 
 
 def refusal(reason: str, message: str) -> Refusal | None:
-    """What a refusal means, or None for a missing permission.
+    """The meaning of a refusal, or None for a missing permission.
 
     Args:
         reason: of the error's ErrorInfo, or empty.

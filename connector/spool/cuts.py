@@ -37,7 +37,7 @@ class CutWriter:
         self._spent = 0
 
     def placed(self, epoch: int, starts: Mapping[str, int]) -> tuple[tuple[CutToken, ...], CutFile | None]:
-        """What an epoch's manifest holds of its cut: the tokens, or the reference to a file, which is durable by then.
+        """The cut as an epoch's manifest holds it: the tokens, or the reference to a file, which is durable by then.
 
         Args:
             epoch: its number.

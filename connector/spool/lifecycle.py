@@ -45,7 +45,7 @@ class RetryNode(BaseModel):
 
     @classmethod
     def of(cls, retry: Retry) -> "RetryNode":
-        """What is kept of it."""
+        """The node that stores a retry."""
         cause = retry.cause
         return cls(
             what=retry.what, text=cause.text, code=cause.code, detail=cause.detail[:LONGEST_DETAIL], hint=cause.hint,
@@ -53,7 +53,7 @@ class RetryNode(BaseModel):
         )  # fmt: skip
 
     def retry(self) -> Retry:
-        """What was kept."""
+        """The retry that the node stores."""
         cause = Cause(self.text, self.code, self.detail, self.hint)
         return Retry(self.what, cause, self.since, self.last, self.attempts, self.subject, self.parts)
 

@@ -88,7 +88,7 @@ class Gap(_Document):
 
 
 class BackfillPart(_Document):
-    """What an epoch of a backfill holds: one partition of one table, all its rows.
+    """The part of a backfill that an epoch holds: all rows of one partition of one table.
 
     Attributes:
         table: its name in the source.

@@ -100,7 +100,7 @@ class Spool:
         return self._storage.full()
 
     def header(self) -> SpoolHeader:
-        """What the spool holds.
+        """The spool's header.
 
         Raises:
             FileNotFoundError: there is no spool yet.

@@ -1,4 +1,4 @@
-"""What a spool keeps: prunes the epochs that every consumer has passed, deletes files without an epoch, summarizes.
+"""Retention: prunes the epochs that every consumer has passed, deletes files without an epoch, writes summaries.
 
 Segments and cuts that a killed writer left without a manifest are deleted after this writer's own first seal, because
 until then the other may still be alive. They are looked for among the newest epochs: the earlier ones were swept when

@@ -36,7 +36,7 @@ class _Commits(NamedTuple):
 
 @dataclass(slots=True)
 class SinkProgress:
-    """What a sink has delivered.
+    """The progress of a sink.
 
     Attributes:
         batches: micro-batches with events, since the sink first ran on this spool.

@@ -16,7 +16,7 @@ class Build(msgspec.Struct):
 
 
 class StreamStateNode(msgspec.Struct):
-    """What the stream is doing, since when, and why."""
+    """The state of the stream, since when, and why."""
 
     name: str
     since: str | UnsetType = UNSET
@@ -25,7 +25,7 @@ class StreamStateNode(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """Whether the process makes progress, and whether the destination can be relied on to be fresh."""
+    """The health of the process (it makes progress) and of the destination (its data is fresh)."""
 
     healthy: bool
     ready: bool
@@ -76,7 +76,7 @@ class HistoryPoint(msgspec.Struct):
 
 
 class TableThroughput(msgspec.Struct):
-    """What was sealed of a table since the process started."""
+    """The data of a table that was sealed since the process started."""
 
     table: str
     records: int

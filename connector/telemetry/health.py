@@ -21,7 +21,7 @@ def raised(metrics: ReaderMetrics, consumers: ConsumerStates) -> list[Alarm]:
 
 
 def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
-    """What they are made of."""
+    """The facts from which the alarms are derived."""
     now, watermark = time.time_ns(), metrics.sealed_watermark or metrics.start
     return Facts(
         now,
@@ -45,13 +45,13 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
 
 
 def retries(metrics: ReaderMetrics, consumers: ConsumerStates, now: int) -> list[Retry]:
-    """What has failed for long and is retried: by this process, by others, and by the manager that restarts it."""
+    """The retries that have failed for long: of this process, of others, and of the manager that restarts it."""
     restarts = [retry for retry in metrics.state().retries if retry.what == DAEMON]
     return merged([*restarts, *own_retries(metrics, now), *consumers.retries])
 
 
 def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
-    """What this process retries, and has failed for long."""
+    """The retries of this process that have failed for long."""
     storage = [one for one in FAILING.lasting(now) if one.what == STORAGE and now - one.last < _ABANDONED]
     return [*metrics.failing.lasting(now), *storage]
 

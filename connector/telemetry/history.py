@@ -1,4 +1,4 @@
-"""What the status server remembers: an hour of lag and throughput, and the newest partitions. Bounded."""
+"""The history of the status server: an hour of lag and throughput, and the newest partitions. Bounded."""
 
 from collections import Counter, deque
 from collections.abc import Iterable

@@ -23,7 +23,7 @@ from connector.telemetry.latency import LatencyHistogram
 
 @dataclass(slots=True)
 class TableCount:
-    """What was sealed of a table: data change records, mods, and the bytes they held in memory."""
+    """Counts of a table's sealed data: data change records, mods, and the bytes they held in memory."""
 
     records: int = 0
     mods: int = 0

@@ -1,4 +1,4 @@
-"""What other processes than the daemon retry, reported in the spool: sinks and their tasks, backfills, executors.
+"""Retries of processes other than the daemon, reported in the spool: sinks, their tasks, backfills, executors.
 
 A process that has failed at something for :data:`REPORTED_AFTER` writes a document beside the consumers of the stream's
 spool, repeats it while that lasts, and deletes it once it works again. Each process has a document of its own. One that
@@ -216,7 +216,7 @@ class Heard:
 def retries_of_others(
     spool: Spool, now: int, names: Iterable[str] | None = None, *, tidy: bool = False, heard: Heard | None = None
 ) -> list[Retry]:
-    """What other processes have failed at for long, and retry.
+    """The retries of other processes that have failed for long.
 
     Args:
         spool: the stream's.

@@ -47,7 +47,7 @@ _HEADERS = {
 }
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _OPEN = (*_PAGE, "/healthz")
-"""What needs no token: the page has no data of its own."""
+"""Paths that need no token: the page has no data of its own."""
 
 _log = Log(__name__)
 

@@ -31,7 +31,7 @@ def _now() -> datetime:
 
 
 class InjectedFaults:
-    """What a test can make happen: failing requests, denied access, invalid rows, and changes by another client."""
+    """Faults that a test can inject: failing requests, denied access, invalid rows, and changes by another client."""
 
     def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic) -> None:
         self._catalog = catalog

@@ -67,7 +67,7 @@ class DemoSource(Protocol):
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What was committed, in commit order."""
+        """The committed mods, in commit order."""
         ...
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
@@ -130,7 +130,7 @@ class _OfficialSource:
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What the workload has committed, in commit order."""
+        """The mods that the workload has committed, in commit order."""
         return self._workload.committed
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:

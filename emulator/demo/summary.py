@@ -1,4 +1,4 @@
-"""What the demo prints at its end: the comparison of one run, and the sum of a series."""
+"""The summary at the end of the demo: the comparison of one run, and the sum of a series."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Scenario:
     retention: int = 7 * 86_400 * SECOND
     version_retention: int = 3_600 * SECOND
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
-    """What was committed, if a model of the contents was kept; None if only the history is known."""
+    """The committed mods, if a model of the contents was kept; None if only the history is known."""
 
     @classmethod
     def generate(

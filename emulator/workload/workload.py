@@ -85,7 +85,7 @@ class Workload:
 
     @property
     def committed(self) -> list[CommittedMod]:
-        """What was committed so far, in commit order, as a copy; may be read in any thread."""
+        """The mods committed so far, in commit order, as a copy; may be read in any thread."""
         return self.committed_since(0)
 
     def committed_since(self, index: int) -> list[CommittedMod]:

@@ -40,7 +40,7 @@ _STRING, _LONG = b"\x00", b"\x02"
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What all rows with one schema key share."""
+    """The Avro schema and encoders of rows that have one schema key."""
 
     schema: bytes
     columns: list[AvroColumn]

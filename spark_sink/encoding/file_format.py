@@ -17,7 +17,7 @@ from connector.errors import EventError
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What all rows of a file share; ``schema`` is the table's schema, even where the table's name omits it."""
+    """The columns that all rows of a file share; ``schema`` is the table's, even where the table's name omits it."""
 
     table: str
     schema_key: str

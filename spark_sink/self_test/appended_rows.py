@@ -40,7 +40,7 @@ class AppendedRows:
     prefix: str
 
     def differences(self, tables: Mapping[str, Table], committed: Sequence[Committed]) -> list[str]:
-        """What differs, a line each.
+        """The differences, a line each.
 
         Raises:
             SinkError: the tables cannot be queried.

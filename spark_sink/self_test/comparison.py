@@ -16,7 +16,7 @@ Identity = tuple[int, str, tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is required of events.
+    """The requirements on events.
 
     Attributes:
         whole_rows: whether an update holds all columns, or at least those that changed.
@@ -45,7 +45,7 @@ class Comparison:
         self._wanted = wanted
 
     def differences(self, events: Iterable[Mapping[str, Any]]) -> list[str]:
-        """What differs, a line each: empty if every mod is there once, as it was committed, and nothing else is."""
+        """The differences, a line each: none if every mod is there once, as it was committed, and nothing else is."""
         found: list[str] = []
         held: defaultdict[Identity, list[Mapping[str, Any]]] = defaultdict(list)
         last = 0

@@ -61,7 +61,7 @@ def words_of(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Leftovers:
-    """What was made and is to be deleted, the newest first."""
+    """The resources that were created and must be deleted, the newest first."""
 
     made: list[tuple[str, str, Callable[[], object]]] = field(default_factory=list)
 

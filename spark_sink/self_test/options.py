@@ -1,4 +1,4 @@
-"""What a self-test is asked to do, and the names of what it makes."""
+"""The options of a self-test, and the names of what it creates."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ class Options:
         return f"gs://{self.bucket.removeprefix('gs://').rstrip('/')}" if self.bucket else None
 
     def announced(self, names: Names) -> list[str]:
-        """What the self-test is about to make and what that may cost, a line each."""
+        """The resources that the self-test is about to create, and what they may cost, a line each."""
         if self.database is None:
             where = f"a database {names.database} ({self.dialect}) in instance {self.project}/{self.instance}"
             lines = [f"makes {where}, and deletes it at its end"]

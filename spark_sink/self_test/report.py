@@ -1,4 +1,4 @@
-"""What a self-test has found: checks that pass or fail, and observations of the service."""
+"""The report of a self-test: checks that pass or fail, and observations of the service."""
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -18,7 +18,7 @@ class Status(Enum):
 
 
 class Verdict(Enum):
-    """What an observation says of an assumption."""
+    """The result of an observation for an assumption."""
 
     SEEN = "seen"
     CONFIRMED = "confirmed"
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of a service; it never makes the self-test fail."""
+    """An observation of a service; it never makes the self-test fail."""
 
     about: str
     verdict: Verdict

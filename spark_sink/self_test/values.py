@@ -30,7 +30,7 @@ _JSON = ("{}", "[]", '"text"', '{"a": 1, "b": [1, 2, {"c": null}]}', '{"q": "\\"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server returns as it was written.
+    """The limits within which a server returns values as they were written.
 
     The official emulator changes NaN and fractions of a second on their way to a change stream, and ends when an array
     holds NULL.
@@ -135,7 +135,7 @@ def _rounded(number: float) -> float:
 
 
 def written(column: Column, value: Value) -> object:
-    """What a value that was written compares as; it may be a part of a set."""
+    """The comparable form of a value that was written; it may be a part of a set."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def written(column: Column, value: Value) -> object:
 
 
 def received(column: Column, value: object) -> object:
-    """What a value of an event's payload compares as.
+    """The comparable form of a value of an event's payload.
 
     Raises:
         ValueError, TypeError, ArithmeticError: it is not a value of the column's type.

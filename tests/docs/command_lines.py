@@ -1,4 +1,4 @@
-"""Whether a command line of ``spanner-cdc`` names what exists."""
+"""Checks that the commands and options of a ``spanner-cdc`` command line exist."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a database has to replicate, as data: its change streams, their tables and columns, and the types they become.
+"""The change streams of a database, their tables and columns, and the types that these become, as data.
 
 A change stream's ``spannerDatabase`` has the objects and fields of Datastream's discover API
 (https://cloud.google.com/datastream/docs/reference/rest/v1/SpannerDatabase). ``tables`` says more of the same columns:
@@ -72,7 +72,7 @@ def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkTy
 
 
 def _problems(stream: ChangeStream, dialect: Dialect, sink: SinkType[SinkConfig]) -> list[str]:
-    """What keeps the change stream from a sink with default options, without what is shown with each table."""
+    """The reasons why a sink with default options cannot deliver the stream, without those shown with each table."""
     options = sink.default_options()
     if options is None:
         return []

@@ -89,7 +89,7 @@ class FailedSink:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What alarms are made of; timestamps in nanoseconds since 1970, 0 where there is none.
+    """The facts from which alarms are derived; timestamps are Unix nanoseconds, 0 where there is none.
 
     Attributes:
         now: the clock.
@@ -313,7 +313,7 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
 
 
 def _of_mended(facts: Facts) -> Iterator[Alarm]:
-    """What has healed in the last hour: it is over, and somebody should know."""
+    """Alarms about problems that have ended in the last hour."""
     stalled, restarts = facts.standstills, facts.sink_restarts
     if stalled.times and facts.now - stalled.at < _RECENTLY:
         message = f"the watermark was stalled {stalled.times} times, last at {format_rfc3339(stalled.at)}"

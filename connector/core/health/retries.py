@@ -1,4 +1,4 @@
-"""What is being retried, since when, and why. Pure: the clock comes in as an argument.
+"""Operations that are being retried, since when, and why. Pure: the clock comes in as an argument.
 
 Every place that retries reports each failure here, and each success. An error that is retried at once heals unseen; one
 that lasts is an alarm (:mod:`connector.core.health.alarms`). So a retry without limit never looks like health.
@@ -83,7 +83,7 @@ class _Failing:
 
 @dataclass(slots=True)
 class RetryLog:
-    """What a process is retrying; each thing by one thread at a time, and read by any."""
+    """The operations that a process retries. Each is retried by one thread at a time; any thread may read them."""
 
     _failing: dict[tuple[str, str, str], _Failing] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class RetryLog:
         self._failing.clear()
 
     def lasting(self, now: int, least: int | None = None) -> list[Retry]:
-        """What has failed for long: one of each place and subject, with the newest cause and the earliest time.
+        """The retries that have failed for long: one a place and subject, with the newest cause and the earliest time.
 
         Args:
             now: nanoseconds since 1970.

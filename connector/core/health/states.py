@@ -30,7 +30,7 @@ class StreamState(StrEnum):
     """A daemon connects, and reads what the spool holds."""
     RUNNING = "Running"
     DRAINING = "Draining"
-    """What is complete is sealed and delivered; then it ends, or is paused."""
+    """The complete epochs are sealed and delivered; then the daemon ends, or is paused."""
     PAUSED = "Paused"
     """Nothing is read until ``spanner-cdc resume``. Spanner's retention continues."""
     FAILED = "Failed"
@@ -111,12 +111,12 @@ class StateRecord:
         return replace(self, seen=now, retries=tuple(retries), complete=complete)
 
     def complete_at(self, now: int) -> int:
-        """What is complete now: as far behind as at the last sign of life, as long as the next one is not overdue."""
+        """The timestamp up to which reading is complete now: with the lag of the last sign of life if that is fresh."""
         is_fresh = self.state in ALIVE and 0 <= now - self.seen <= FRESH
         return self.complete + (now - self.seen if is_fresh and self.complete else 0)
 
     def as_seen(self, now: int, *, pause_requested: bool) -> "StateRecord":
-        """What the record means to somebody who reads it.
+        """The state as a reader of the record should report it.
 
         A daemon that is silent has ended without recording it. A pause outlives every daemon.
         """

@@ -46,5 +46,5 @@ class LeastParent:
 
     @property
     def declined(self) -> list[tuple[CutPartition, str]]:
-        """What was left to others, and its least parent; sorted by token."""
+        """The partitions that were left to others, each with its least parent; sorted by token."""
         return [one for token, one in sorted(self._declined.items()) if token not in self.followed]

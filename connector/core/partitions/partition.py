@@ -21,7 +21,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to a partition."""
+    """Events in the life of a partition."""
 
     PARENTS_FINISHED = "parents finished"
     QUERY_SENT = "query sent"
@@ -78,7 +78,7 @@ class Partition:
     ending: bool = False
     """True if the running query has returned a record that ends the partition."""
     proved: int = NOTHING
-    """What the running query itself has proved: it has returned every record at or before this timestamp."""
+    """The progress of the running query: it has returned every record at or before this timestamp."""
     moved_at: int = 0
     """The commit timestamp of the last partition event that was counted."""
     complete: bool = False

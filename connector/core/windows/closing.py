@@ -13,7 +13,7 @@ from connector.errors import StreamError
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What remains when every share of a window has been read."""
+    """The state that remains when every share of a window has been read."""
 
     cut: tuple[CutPartition, ...]
     """The cut at the window's ``high``, in order of start and token; it may be used only if there are no orphans."""

@@ -48,7 +48,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ShareReport:
-    """What the reader of a share reports when it has read everything up to the window's ``high``."""
+    """The report of a share's reader that has read everything up to the window's ``high``."""
 
     share: int
     cut: tuple[CutPartition, ...]

@@ -82,7 +82,7 @@ class Lifecycle:
 
     @property
     def errors(self) -> list[ErrorEvent]:
-        """What went wrong, the newest last."""
+        """The errors so far, the newest last."""
         return list(self._errors)
 
     @property

@@ -92,7 +92,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
 
 
 def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
-    """What the alarms of a spool are made of."""
+    """The facts from which the alarms of a spool are derived."""
     state = state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
     latest, floor = spool.latest(), spool.floor()
     epochs = list(spool.summaries(floor, latest)) if latest else []

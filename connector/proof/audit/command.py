@@ -33,7 +33,7 @@ from connector.telemetry.progress import reporting
 from connector.threads import finished_in_thread
 
 RETENTION_MARGIN = 10 * MINUTE
-"""What is about to leave Spanner's retention is left out: it might be gone before it is read."""
+"""An audit omits what is this close to the end of Spanner's retention: it might be gone before it is read."""
 
 _SEAL_INTERVAL = SECOND // 10
 
@@ -47,7 +47,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What is audited: a spool, its change stream, and the range and share of commit time as they were given."""
+    """The input of an audit: a spool, its change stream, and the range and share of commit time as given."""
 
     source: SourceConfig
     spool: Spool
@@ -90,7 +90,7 @@ class AuditReport:
 
     @property
     def findings(self) -> Findings:
-        """What was found."""
+        """The findings so far."""
         return self.totals.findings
 
     def to_json(self) -> dict[str, object]:
@@ -159,7 +159,7 @@ def audit_request(
     endpoint: str | None = None,
     database_role: str | None = None,
 ) -> AuditRequest:
-    """What the options of the command ask for.
+    """The request that the options of the command make.
 
     Args:
         target: a configuration file, or the path of a spool.

@@ -24,7 +24,7 @@ SLICE_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class AuditTotals:
-    """What has been compared so far.
+    """Totals of what was compared so far.
 
     Attributes:
         transactions: transactions that Spanner returned and the filter keeps.

@@ -65,7 +65,7 @@ class _Pairs:
         return equal
 
     def finding(self, code: int) -> Finding | None:
-        """What is found of a transaction; None if it is the same, though written in another way."""
+        """The difference between both sides of a transaction; None if they differ only in how they are written."""
         return differing(self._expected.rows_of(code), self._found.rows_of(code))
 
     def misordered(self, equal: Bools) -> Iterator[Finding]:
@@ -113,13 +113,13 @@ class _Side:
 
 
 def _names(rows: ComparableRows) -> pa.Array:
-    """What identifies each row's transaction."""
+    """The identifier of each row's transaction."""
     ids = rows.column("server_transaction_id").fill_null("")
     return pc.binary_join_element_wise(rows.column("time").cast(pa.string()), ids, "/")
 
 
 def _unequal(expected: ComparableRows, one: Int64s, found: ComparableRows, other: Int64s) -> Bools:
-    """Whether rows at the same place in ``one`` and ``other`` differ."""
+    """A mask that is true where the rows at the same place in ``one`` and ``other`` differ."""
     unequal = np.zeros(len(one), np.bool_)
     indexes = pa.array(one), pa.array(other)
     for name in FIELDS:

@@ -1,4 +1,4 @@
-"""What an audit finds, as data and as text. Names, numbers and timestamps only, never a row's values. Pure."""
+"""The findings of an audit, as data and as text: names, numbers and timestamps, never a row's values. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ MOST_MODS = 10
 
 
 class Kind(StrEnum):
-    """What was found."""
+    """The kind of a finding."""
 
     MISSING = "missing"
     """A transaction that Spanner returns is not in the spool."""

@@ -165,7 +165,7 @@ class ComparableRows:
 
     @property
     def firsts(self) -> Bools:
-        """Whether each row's transaction is another one than that of the row before."""
+        """A mask that is true for the first row of each transaction."""
         if not len(self):
             return np.empty(0, np.bool_)
         ids = self.column("server_transaction_id").fill_null("")

@@ -92,7 +92,7 @@ class AuditedSpool:
 
     @property
     def low(self) -> int:
-        """What was committed up to here is in no epoch that is kept; nanoseconds since 1970."""
+        """The low watermark of the oldest epoch that is kept; Unix nanoseconds."""
         return self._index.lows[0]
 
     @property
@@ -219,7 +219,7 @@ class SpanRows:
         self._read_to = self._taken_to = span.start - 1
 
     def upto(self, high: int) -> Part:
-        """What was committed after the part before, up to ``high``."""
+        """The rows that were committed after the previous part, up to ``high``."""
         while self._read_to < high:
             epoch = next(self._epochs, None)
             if epoch is None:
@@ -235,7 +235,7 @@ class SpanRows:
 
 
 def _text(error: Exception) -> str:
-    """What is wrong with a file. Arrow's errors are named only: they may hold what is in the file."""
+    """The error of a file as text. Arrow's errors are only named, because they may hold what is in the file."""
     if isinstance(error, SpoolError | NotComparableError):
         return str(error.args[0])
     return f"its rows cannot be read ({type(error).__name__})"

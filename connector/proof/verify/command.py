@@ -31,7 +31,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStream:
-    """What is known of the change stream before rows are read; ``now`` is Spanner's clock."""
+    """A change stream as it is before rows are read; ``now`` is Spanner's clock."""
 
     dialect: Dialect
     tables: tuple[TableSchema, ...]

@@ -1,4 +1,4 @@
-"""What a comparison of a destination with Spanner has found."""
+"""The result of a comparison of a destination with Spanner."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -92,7 +92,7 @@ class VerifyReport:
         return node
 
     def notes(self) -> list[str]:
-        """What explains the result, in sentences."""
+        """Notes that explain the result, in sentences."""
         notes = []
         if self.missing_note and any(kind is RowKind.MISSING for _, kind, _ in self.counts):
             notes.append(self.missing_note)
@@ -118,7 +118,7 @@ class VerifyReport:
         return notes
 
     def to_text(self, *, show_keys: bool) -> str:
-        """What differs, and a summary as the last line."""
+        """The differences as text, with a summary as the last line."""
         lines = [
             f"{kind.value}: {table}: {count} rows{' in ' + ', '.join(columns) if columns else ''}"
             for (table, kind, columns), count in sorted(self.counts.items())

@@ -119,7 +119,7 @@ class MutableColumns:
 
 
 def _are_data(rows: list[bytes]) -> bool:
-    """True if each row is one data change record and nothing else: the field's tag, its length, and as many bytes."""
+    """True if each row is one data change record: the field's tag, its length, and as many bytes."""
     data = np.frombuffer(b"".join([*rows, PADDING]), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
     starts = np.append(0, ends[:-1])

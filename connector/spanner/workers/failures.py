@@ -20,7 +20,7 @@ class RemoteCallError(grpc.RpcError):  # type: ignore[misc]  # the library ships
         self._code = code
         self._details = details
         self.named = named
-        """What its details name; see :func:`connector.spanner.errors.details_of`."""
+        """The names in its details; see :func:`connector.spanner.errors.details_of`."""
 
     def code(self) -> grpc.StatusCode:
         """The status code."""

@@ -184,7 +184,7 @@ class Worker:
         return sent + size
 
     def _frames(self, running: _Running) -> list[Buffer]:
-        """What is unsent of a query, as frames."""
+        """The unsent items of a query, as frames."""
         items, size = running.unsent, running.unsent_size
         running.unsent, running.unsent_size = [], 0
         frames: list[Buffer] = []

@@ -174,7 +174,7 @@ def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) 
 def remaining(
     document: Backfill, plans: Mapping[str, TablePlan], sealed: Iterable[SealedPart]
 ) -> tuple[list[int], list[Remaining]]:
-    """What is still to be read. Pure.
+    """The partitions of a backfill that are still to be read. Pure.
 
     Returns:
         The indexes of the tables without a plan, and the partitions, table by table, that are not sealed.

@@ -298,7 +298,7 @@ def _noted(url: str) -> Callable[[Exception], None]:
 
 
 def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
-    """What an exception of Google's means, and a hint what to do."""
+    """The meaning of an exception of Google's libraries, and a hint."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     match error:

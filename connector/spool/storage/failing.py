@@ -1,4 +1,4 @@
-"""What this process retries inside calls of libraries, which do it for minutes and say nothing.
+"""Retries inside calls of libraries, which retry for minutes without a message.
 
 Of Cloud Storage by any process; of destinations and of Spanner by Spark's tasks, each of which has a process of its
 own (:mod:`connector.telemetry.retrying` reports it to the daemon).
@@ -7,4 +7,4 @@ own (:mod:`connector.telemetry.retrying` reports it to the daemon).
 from connector.core.health.retries import RetryLog
 
 FAILING = RetryLog()
-"""What fails now; of Cloud Storage by the URL of the bucket's prefix."""
+"""The calls that fail now; those of Cloud Storage by the URL of the bucket's prefix."""

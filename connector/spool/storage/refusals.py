@@ -1,4 +1,4 @@
-"""What Cloud Storage's refusals mean that no role and no retry cures. Pure."""
+"""The meanings of those refusals of Cloud Storage that neither a role nor a retry cures. Pure."""
 
 from collections.abc import Collection
 
@@ -63,7 +63,7 @@ _REFUSALS = Refusals(_BY_REASON, _BY_MESSAGE)
 
 
 def refusal(reasons: Collection[str], message: str) -> Refusal | None:
-    """What a refusal means, or None for a missing role and everything else.
+    """The meaning of a refusal, or None for a missing role and everything else.
 
     Args:
         reasons: the words of the response's ``errors``.

@@ -55,7 +55,7 @@ _ARROW = pa.schema(
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What all tasks of a backfill share.
+    """The settings that all tasks of a backfill share.
 
     Attributes:
         spool: the path or URL of the backfill's spool.

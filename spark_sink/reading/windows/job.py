@@ -59,7 +59,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadWindow:
-    """What the tasks of a window have reported; nothing of it is sealed.
+    """The reports of a window's tasks; nothing of them is sealed.
 
     Attributes:
         reports: of the shares.
@@ -188,7 +188,7 @@ def _written(ordered: DataFrame, writers: WriterSetup) -> DataFrame:
 
 
 def read_window(rows: Sequence[Row]) -> ReadWindow:
-    """What the rows of a job report.
+    """Reads the report of a window from a job's rows.
 
     Raises:
         SpannerCdcError: that of a task.

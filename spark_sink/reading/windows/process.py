@@ -88,7 +88,7 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
 
 
 def reading_beside(path: Path, verbose: bool) -> Beside:  # noqa: FBT001 - the type of its caller
-    """What reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
+    """Reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
 
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
     it delivers what is sealed. A backfill that is due is read and delivered by a process of its own meanwhile, and the

@@ -19,7 +19,7 @@ from spark_sink.reading.windows import packed_mods
 from spark_sink.reading.windows.packed_mods import packed, unpacked
 
 REPORT, ERROR, DEFINITION, RECORD = range(4)
-"""What a row is; a slice's definitions are sorted before its records."""
+"""The kinds of rows; a slice's definitions are sorted before its records."""
 
 ORDER = ("commit_timestamp", "kind", "server_transaction_id", "sequence", "record_sequence", "share", "place")
 """The columns that a slice's rows are sorted by; those that are no records have no commit timestamp, and come first."""

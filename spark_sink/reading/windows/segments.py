@@ -40,11 +40,11 @@ RESULTS = pa.schema(
         pa.field("text", pa.string()),
     ]
 )
-"""What reaches the driver; ``text`` is JSON."""
+"""The schema of the rows that reach the driver; ``text`` is JSON."""
 
 
 class WriterSetup(msgspec.Struct, frozen=True):
-    """What the writers of a window share.
+    """The settings that the writers of a window share.
 
     Attributes:
         spool: its path or URL.
@@ -98,7 +98,7 @@ class _Row:
 
 
 def writer_of(setup: WriterSetup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What ``mapInArrow`` runs: writes the segments of sorted rows, and yields rows of :data:`RESULTS`."""
+    """The function for ``mapInArrow``, which writes the segments of sorted rows and yields rows of :data:`RESULTS`."""
     encoded = msgspec.json.encode(setup)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

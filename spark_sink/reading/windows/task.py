@@ -29,7 +29,7 @@ from spark_sink.reading.windows.share_reader import HandOn, ShareReader
 
 @dataclass(frozen=True, slots=True)
 class WindowSetup:
-    """What all tasks share: which change stream is read, as whom, and where late records go."""
+    """The settings that all tasks share: the change stream, the database role, and where late records go."""
 
     database: str
     emulator_host: str | None

@@ -1,4 +1,4 @@
-"""What is counted and logged of windows: the metrics of the one-process reader, and those of shares."""
+"""Metrics and logs of windows: those of the one-process reader, and those of shares."""
 
 import time
 from collections.abc import Sequence

@@ -51,7 +51,7 @@ _MOST_PARTITIONS = 10_000
 
 @dataclass(slots=True)
 class Answer:
-    """What a query has returned.
+    """The records that a query has returned.
 
     Attributes:
         records: each with the seconds since the query was sent.
@@ -154,7 +154,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What was committed, in nanoseconds since 1970.
+    """The range of the commit timestamps, in Unix nanoseconds.
 
     Attributes:
         created: before the change streams were created.
@@ -170,7 +170,7 @@ class Range:
 
 
 async def bounded_queries(asking: Asking, range_: Range) -> list[Observation]:
-    """What queries over the past return: the initial one, one that ends, and one of a single timestamp."""
+    """Observes queries over the past: the initial one, one that ends, and one of a single timestamp."""
     initial, answers = await asking.ask_all(range_.start, range_.end)
     seen = [
         _seen(
@@ -199,7 +199,7 @@ async def bounded_queries(asking: Asking, range_: Range) -> list[Observation]:
 
 
 async def _inclusive(asking: Asking, token: str, commit: int) -> Observation:
-    """Whether both bounds of a query are inclusive."""
+    """Observes that both bounds of a query are inclusive, or that they are not."""
     about = f"both bounds of a query are inclusive ({asking.mode})"
     missing = []
     for name, start, end in (
@@ -261,7 +261,7 @@ async def refusals(asking: Asking, range_: Range, now: int) -> list[Observation]
 
 
 async def keys_only(asking: Asking, range_: Range) -> Observation:
-    """What a stream returns that watches a table's key alone, of an INSERT, an UPDATE and a DELETE."""
+    """Observes the records of a stream that watches a table's key alone: of an INSERT, an UPDATE and a DELETE."""
     about = "a stream that watches no column but the key"
     _, answers = await asking.ask_all(range_.start, range_.end)
     records = sorted((one for answer in answers.values() for one in answer.data), key=lambda one: one.order)
@@ -299,7 +299,7 @@ class HeldQuery:
             thread.join(_CANCELLED)
 
     def observation(self) -> Observation:
-        """What was seen; called once the context is left."""
+        """The observation; called once the context is left."""
         about = "a silent query whose connection is pinged"
         arrivals = [0.0, *(at for at, _ in self._answer.records), self._held]
         silence = max(after - before for before, after in pairwise(arrivals))

@@ -1,4 +1,4 @@
-"""What ``spanner-cdc check`` and ``run`` ask about a BigQuery sink before it writes."""
+"""The checks that ``spanner-cdc check`` and ``run`` make of a BigQuery sink before it writes."""
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor

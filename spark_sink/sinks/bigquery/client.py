@@ -288,7 +288,7 @@ def cause_of(error: BaseException, what: str, words: str | None = None) -> Cause
 
 
 def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> Refusal:
-    """What an exception of Google's clients means.
+    """The meaning of an exception of Google's clients.
 
     Args:
         error: the exception.

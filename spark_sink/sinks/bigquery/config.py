@@ -25,7 +25,7 @@ class BigQueryConfig(SinkConfig):
     dataset: str
     """One dataset for all tables, or one for each schema: ``replica_{schema}``."""
     mode: Mode = "merge"
-    """What a table has: a row for each row of the source (``merge``, ``merge-load``), or one for each change."""
+    """The rows of a table: one for each row of the source (``merge``, ``merge-load``), or one for each change."""
     max_staleness: Duration = 3600 * SECOND
     """``merge``, ``merge-load``: how old what a query sees may be, 0s to 24h."""
     partition_by: dict[str, str] = Field(default={})

@@ -166,7 +166,7 @@ class Jobs:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether to retry."""
+    """True if the error is transient."""
     if isinstance(error, exceptions.GoogleAPICallError) and reasons_in(error):
         return bool(reasons_in(error) & (_TRANSIENT | QUOTA_REASONS))
     return isinstance(error, _TRANSIENT_ERRORS)

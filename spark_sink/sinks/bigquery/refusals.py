@@ -1,4 +1,4 @@
-"""What BigQuery's refusals mean, by their reasons. Pure.
+"""The meanings of BigQuery's refusals, by their reasons. Pure.
 
 https://cloud.google.com/bigquery/docs/error-messages
 """
@@ -149,7 +149,7 @@ _LIMITED = Refusals(_LIMITS)
 
 
 def refusal(reasons: Collection[str], message: str, *, has_values: bool = False) -> Refusal | None:
-    """What a refusal means, or None for a missing role and everything else.
+    """The meaning of a refusal, or None for a missing role and everything else.
 
     Args:
         reasons: the words of the response's ``errors``, of an ErrorInfo, or the name of a StorageErrorCode.

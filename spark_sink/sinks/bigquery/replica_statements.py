@@ -95,7 +95,7 @@ def _latest(table: BigQueryTable, schema: TableSchema, path: str, timestamp: int
 
 
 def _is_later(timestamp: int, mode: Mode) -> str:
-    """Whether a row was changed after the timestamp."""
+    """The SQL condition that a row was changed after the timestamp."""
     if mode == MERGE:
         return f"COALESCE(x.{METADATA}.source_timestamp > {timestamp // _MILLISECOND}, FALSE)"
     return f"COALESCE(SUBSTR(x.{METADATA}.change_sequence_number, 1, {_TIME_DIGITS}) > '{timestamp:016X}', FALSE)"

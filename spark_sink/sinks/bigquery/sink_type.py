@@ -62,7 +62,7 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return {"bigquery": {column.name: column.field.type_text for column in made.columns}}
 
     def table_problems(self, table: TableSchema) -> Sequence[str]:
-        """What keeps it from being merged."""
+        """The reasons why it cannot be merged."""
         return list(table_errors(bigquery_table(table, _BY_DEFAULT), _BY_DEFAULT))
 
     def stream_errors(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
@@ -74,7 +74,7 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return checks.dataset_errors(sink, source, stream)
 
     def warnings(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
-        """What merged rows lack."""
+        """Warnings about columns that merged rows lack."""
         return omitted_changes(stream) if sink.table_options().merges else []
 
     def estimates(

@@ -73,7 +73,7 @@ _DELETES_KEPT = 47 * 3600 * SECOND
 
 @dataclass(frozen=True)
 class BigQueryPartition(InputPartition):
-    """What a task writes: whole parts."""
+    """The parts that a task writes, each as a whole."""
 
     writer: PartWriter
     parts: tuple[Part, ...]

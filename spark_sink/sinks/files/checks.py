@@ -1,4 +1,4 @@
-"""What ``spanner-cdc check`` and ``run`` say about a file sink before it writes. Pure."""
+"""The warnings and errors of a file sink before it writes, for ``spanner-cdc check`` and ``run``. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -24,7 +24,7 @@ def faults_of_names(sink: FilesConfig, tables: Iterable[TableSchema]) -> list[st
 
 
 def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]:
-    """What readers of the files should know: a sentence each, after its field."""
+    """Warnings for readers of the files, each a sentence after its field."""
     if stream.value_capture_type not in WHOLE_ROWS and not stream.completes_rows:
         yield (
             f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds the"
@@ -66,11 +66,11 @@ JSON_TYPES: Mapping[ColumnKind, str] = {
     ColumnKind.PROTO: "base64",
     ColumnKind.UNKNOWN: "as Spanner gives it",
 }
-"""What a value is in a JSON line (docs/files.md)."""
+"""The JSON type of a value in a JSON line (docs/files.md)."""
 
 
 def json_types(table: TableSchema) -> dict[str, str]:
-    """What each column is in JSON lines; an array is an array of it."""
+    """The JSON type of each column in JSON lines; an array is an array of it."""
     types = {column.name: SpannerType.parse(column.type) for column in table.columns}
     return {name: f"{'array: ' if one.is_array else ''}{JSON_TYPES[one.kind]}" for name, one in types.items()}
 

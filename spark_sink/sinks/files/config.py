@@ -37,7 +37,7 @@ class FilesConfig(SinkConfig):
     endpoint: str | None = None
     """An emulator of Cloud Storage; else that of ``STORAGE_EMULATOR_HOST``."""
     object: Literal["table", "schema_table"] = "table"
-    """What an event names as its ``object``: the table, or ``schema_table`` as Datastream's files do."""
+    """The ``object`` of an event: the table, or ``schema_table`` as in Datastream's files."""
     arrays: Literal["json", "multidimensional"] = "json"
     """Avro: arrays as JSON, or as Datastream's records of multidimensional arrays."""
 

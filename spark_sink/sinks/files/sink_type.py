@@ -35,7 +35,7 @@ class FilesSink(SparkSinkType[FilesConfig]):
         check_options(sink, envelope)
 
     def destination(self, sink: FilesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """What a reader of the folder looks for: another format, envelope or name of tables would be another history.
+        """The options that a folder is read by: with another format, envelope or naming it would hold another history.
 
         Files say by their names whether they are compressed, and Avro's by their schemas how they write types.
         """

@@ -170,7 +170,7 @@ def _folder(rows: pa.RecordBatch, minute: int) -> str:
 
 
 class _Output:
-    """What the files of all tables of a group share; bounds how many of them are open."""
+    """The state that the files of all tables of a group share; bounds how many of them are open."""
 
     def __init__(self, destination: FileStore, encoding: Encoding, rotate_bytes: int) -> None:
         self.destination = destination

@@ -1,1 +1,1 @@
-"""What every sink shares: its stream, started batches, dead letters."""
+"""The parts that every sink shares: its stream, started batches, dead letters."""

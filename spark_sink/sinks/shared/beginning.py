@@ -1,4 +1,4 @@
-"""What a sink does before it delivers anything: its destination is kept, and what it cannot deliver is said."""
+"""The start of a sink: records its destination, and reports what it cannot deliver."""
 
 import logging
 

@@ -14,7 +14,7 @@ from spark_sink.sinks.shared.row_encoding import EncodingResult
 
 
 def dead_letter_prefix(spool_id: str, first_epoch: int) -> str:
-    """What the names of a group's files of dead letters begin with, before an underscore; unique to this sink."""
+    """The prefix of the names of a group's files of dead letters, before an underscore; unique to this sink."""
     return f"{spool_id}_files_{first_epoch}"
 
 

@@ -72,7 +72,7 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What a micro-batch has delivered.
+    """The result of a micro-batch.
 
     Attributes:
         first: its first epoch with events.

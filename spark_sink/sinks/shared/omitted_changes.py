@@ -1,4 +1,4 @@
-"""What a destination that has a row for each row of Spanner lacks, for its change stream omits changes. Pure."""
+"""The gaps of a destination with a row for each row of Spanner if its change stream omits changes. Pure."""
 
 from connector.config.sinks import WatchedStream
 

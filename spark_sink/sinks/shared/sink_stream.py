@@ -127,7 +127,7 @@ class SinkStreamReader(EpochStreamReader):
         return by_epoch(epochs)
 
     def groups(self, first: int, last: int) -> Iterable[Group]:
-        """What is ready; a started batch is repeated as it was."""
+        """The groups that are ready; a started batch is repeated as it was."""
         started = self._recorded(first)
         if started is not None:
             return [Group(started.last, 0, 0, 0)]

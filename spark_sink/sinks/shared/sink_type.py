@@ -19,7 +19,7 @@ C = TypeVar("C", bound=SinkConfig)
 
 
 class SparkSinkType(SinkType[C]):
-    """What a package registers to be a destination of ``spanner-cdc run``.
+    """A type of sink: a package registers one to be a destination of ``spanner-cdc run``.
 
     A method imports the libraries that it needs, and no module of the package imports them for the checks.
 
@@ -31,7 +31,7 @@ class SparkSinkType(SinkType[C]):
 
     @abstractmethod
     def delivery(self, config: Config, sink: C) -> "Delivery":
-        """What the sink's process runs.
+        """The delivery that the sink's process runs.
 
         Raises:
             SpannerCdcError: the sink cannot run, for a library is missing, say.
@@ -39,7 +39,7 @@ class SparkSinkType(SinkType[C]):
 
     @abstractmethod
     def replay_into(self, config: Config, sink: C) -> "AbstractContextManager[Replay]":
-        """What sends dead letters once more; the sink must not run meanwhile.
+        """Opens a replay, which sends dead letters once more; the sink must not run meanwhile.
 
         Raises:
             SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.

@@ -107,7 +107,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """What decides what is written; a micro-batch that was started is repeated with the options that it had."""
+    """The options that decide what is written; a started micro-batch is repeated with the options that it had."""
 
     mode: Mode
     tables: dict[str, str]

@@ -1,4 +1,4 @@
-"""What writes to the destination is connected to it: its tables, its transactions, and the bookkeeping row."""
+"""The writer's connection to the destination: its tables, its transactions, and the bookkeeping row."""
 
 import os
 from collections.abc import Iterator, Mapping

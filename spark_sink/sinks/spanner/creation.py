@@ -1,4 +1,4 @@
-"""What the sink creates in the destination: its bookkeeping table, and by option tables and columns that it lacks."""
+"""Creation in the destination: the bookkeeping table, and by option the tables and columns that it lacks."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What the sink may create.
+    """The tables and columns that the sink may create.
 
     Attributes:
         source: the database that has the tables.

@@ -148,7 +148,7 @@ class SpannerDelivery:
 
 
 def _omitted(rows: Sequence[Row]) -> list[str]:
-    """What was left out of changes, because the source no longer has it: in phrases, and as warnings."""
+    """Warnings about the parts of changes that were omitted, because the source no longer has them."""
     counts: Counter[tuple[str, str]] = Counter()
     for row in rows:
         if row.omitted:

@@ -240,7 +240,7 @@ def _changes(
     last: Mapping[Key, LastChange],
     schema_key: str,
 ) -> list[Change]:
-    """What makes rows what they are, as a change for each dead letter."""
+    """The changes that lead to the rows' present values, one for each dead letter."""
     metadata = rows.column("source_metadata")
     table: str = rows.column("object")[0].as_py()
     mod_types = metadata.field("mod_type").to_pylist()

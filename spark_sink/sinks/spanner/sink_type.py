@@ -88,7 +88,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         return errors
 
     def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
-        """What the stream omits; a row must be there before a stream that captures only changes can update it."""
+        """Warnings about what the stream omits: a stream that captures only changes can update no missing row."""
         omitted = omitted_changes(stream)
         if stream.value_capture_type in WHOLE_ROWS or stream.is_backfilled:
             return omitted

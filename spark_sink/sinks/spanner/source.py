@@ -92,7 +92,7 @@ class SpannerPlace:
 
 @dataclass(frozen=True)
 class EpochsToApply(InputPartition):
-    """What the task of a micro-batch applies."""
+    """The epochs that the task of a micro-batch applies."""
 
     spool: str
     consumer: str

@@ -58,7 +58,7 @@ class TablesConfig(SinkConfig):
 
     @property
     def options(self) -> "TableOptions":
-        """What decides the tables and their rows.
+        """The options that decide the tables and their rows.
 
         Raises:
             ValueError: the options contradict each other.
@@ -69,7 +69,7 @@ class TablesConfig(SinkConfig):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What decides the tables and their rows: that of the section ``sink``, or the arguments of ``merge_into``.
+    """The options that decide the tables and their rows, from the section ``sink`` or the arguments of ``merge_into``.
 
     Raises:
         ValueError: they contradict each other; the text begins with the name of an option.

@@ -1,4 +1,4 @@
-"""What the spool records of deleted rows that tables keep beside a backfill (``consumers/<name>.kept``).
+"""The spool's record of the deleted rows that tables keep during a backfill (``consumers/<name>.kept``).
 
 A table is named before the first of its rows is kept, and until all of them are removed. So whoever comes after a
 process that was killed knows where such rows may be.

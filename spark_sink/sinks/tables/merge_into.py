@@ -59,7 +59,7 @@ _METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type",
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a micro-batch had for its tables.
+    """The epochs and events of a micro-batch.
 
     Attributes:
         first: its first epoch with events; 0 if it has none.
@@ -74,7 +74,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a micro-batch.
+    """The result of a micro-batch.
 
     Attributes:
         merged: its epochs and events.

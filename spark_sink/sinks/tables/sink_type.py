@@ -67,7 +67,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return [*errors, *(f"sink: {why}" for table in stream.tables for why in self._problems(table, sink))]
 
     def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
-        """What rows lack."""
+        """Warnings about columns that rows lack."""
         found: list[str] = []
         if sink.mode == "merge":
             found += omitted_changes(stream)

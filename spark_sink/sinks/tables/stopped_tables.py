@@ -25,7 +25,7 @@ _FILE_BYTES = 8 * 1024 * 1024
 """Bytes of events in a file of dead letters, unless one epoch has more: a replay has one commit for each."""
 
 ROWS_KEPT = "its deleted rows are kept with _is_deleted"
-"""What the reason begins with why a table is reported that has no dead letters: see the sink's delivery."""
+"""The start of the reason of a table that is reported without dead letters: see the sink's delivery."""
 
 _OF_SINK = re.compile(r"[0-9a-f]+_tables(_\d+)+")
 """The names of this sink's files, of any spool: the spool's id, the first and the last epoch."""
@@ -69,7 +69,7 @@ class StoppedTables:
         return self._reasons
 
     def has(self, table: str) -> bool:
-        """True if a table is stopped: the store is looked through once, for only this process adds to it."""
+        """True if a table is stopped. The store is searched once, because only this process adds to it."""
         if folder_of(table) in self._folders:
             self._reasons.setdefault(table, "its earlier changes are dead letters")
         return table in self._reasons

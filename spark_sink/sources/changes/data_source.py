@@ -33,7 +33,7 @@ FORMAT = "spanner-change-stream"
 
 @dataclass(frozen=True)
 class EventsPartition(InputPartition):
-    """What a task reads: segments in order; only rows of ``tables`` are returned, or all rows if it is None."""
+    """The segments that a task reads, in order; only rows of ``tables`` are returned, or all rows if it is None."""
 
     spool: str
     files: tuple[SegmentFile, ...]

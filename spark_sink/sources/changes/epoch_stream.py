@@ -150,7 +150,7 @@ class TransientErrors:
         self._since = None
 
     def is_one(self, error: Exception) -> bool:
-        """Whether to retry after an error."""
+        """True if an error should be retried."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError) or cause.errno not in _TRANSIENT:
             return False

@@ -146,7 +146,7 @@ class InJobReader:
         return False
 
     def _why_silent(self) -> str:
-        """What the daemon has recorded that keeps it."""
+        """The reason for the daemon's silence that it has recorded."""
         spool = Spool.at(self._spool)
         with suppress(SpoolError):
             record = state_of(spool)
@@ -238,7 +238,7 @@ def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: boo
 
 
 def _held_until(spool: Spool, last: int) -> HeldBytes:
-    """What a daemon keeps up to an epoch. It may prune meanwhile what every consumer is done with: that is not counted.
+    """The bytes that a daemon keeps up to an epoch, without those that every consumer is done with, which it may prune.
 
     Raises:
         SpoolError: the spool cannot be read.

@@ -116,7 +116,7 @@ def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
 
 
 def _fault_of_reader(given: Mapping[str, str]) -> str | None:
-    """What is wrong with the option ``reader``.
+    """The error of the option ``reader``.
 
     Windows are jobs of a Spark session. A source is made by Spark in a Python process that has none, and the query's
     own session cannot be reached from there.

@@ -1,4 +1,4 @@
-"""What PySpark 4.2 added for streaming sources, and equal classes for PySpark 4.0 and 4.1, which have none.
+"""Classes that PySpark 4.2 added for streaming sources, and equal ones for PySpark 4.0 and 4.1.
 
 There Spark calls ``latestOffset()`` without the start and without a limit of the trigger, and
 ``Trigger.AvailableNow`` takes what that call returns as all that there is.

@@ -27,7 +27,7 @@ _DAMAGED = (
     *(ArithmeticError, AssertionError, EOFError, LookupError, MemoryError, TypeError, ValueError, struct.error),
     *(zlib.error, RecursionError),
 )
-"""What fastavro raises for bytes that are not valid Avro."""
+"""The exceptions that fastavro raises for bytes that are not valid Avro."""
 
 
 def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:

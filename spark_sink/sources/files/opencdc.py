@@ -35,7 +35,7 @@ class _Payload(msgspec.Struct):
 
 
 class OpenCdcChange(msgspec.Struct):
-    """What verifies a record; the other fields are ignored."""
+    """The fields of a record that are verified; the others are ignored."""
 
     operation: Literal["create", "update", "delete", "snapshot"]
     metadata: dict[str, str]

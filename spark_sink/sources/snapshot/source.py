@@ -40,7 +40,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What was found when the DataFrame was made."""
+    """The results of planning, from when the DataFrame was made."""
 
     timestamp: int
     dialect: Dialect
@@ -49,7 +49,7 @@ class _Planned:
 
 @dataclass(frozen=True)
 class RowsToRead(InputPartition):
-    """What a task reads."""
+    """The rows that a task reads."""
 
     partition: SnapshotPartition
 

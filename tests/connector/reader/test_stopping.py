@@ -34,7 +34,7 @@ class Reader:
 
 
 async def drained(drains_in: float) -> tuple[bool, float]:
-    """Whether a reader drained after a stop at 5 s, and when it ended."""
+    """Returns whether a reader drained after a stop at 5 s, and when it ended."""
     stop, reader = Stop(drain_timeout=10 * SECOND), Reader(drains_in)
     loop = asyncio.get_running_loop()
     loop.call_later(5, stop.request)

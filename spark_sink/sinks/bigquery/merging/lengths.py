@@ -1,4 +1,4 @@
-"""Whether the statements by which a table's rows are merged are short enough for BigQuery. Pure."""
+"""Checks that the statements that merge a table's rows are short enough for BigQuery. Pure."""
 
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
 from spark_sink.sinks.bigquery.merging.statements import LONGEST_STATEMENT, merge_statement

@@ -21,7 +21,7 @@ _MUCH = _TIB
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is written, and how.
+    """The load that a sink puts on BigQuery.
 
     Attributes:
         mode: the sink's mode.

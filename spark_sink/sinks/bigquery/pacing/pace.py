@@ -29,7 +29,7 @@ _RELEASE_CHECK = 1.0
 
 
 class _Document(BaseModel):
-    """What is spent; ``calls`` were counted for the micro-batch from epoch ``first`` on, 0 where there was none."""
+    """The quota spent so far; ``calls`` are those of the micro-batch from epoch ``first`` on, or 0."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -174,7 +174,7 @@ class Pace:
         self._save()
 
     def _spent(self) -> Spent:
-        """What is spent by now, including all loads of the last micro-batch."""
+        """The quota spent by now, including all loads of the last micro-batch."""
         known, now = self._read(), self._clock()
         saved = Spent(known.paid_until, known.begun)
         spent = self._pacing.believed(saved, now)

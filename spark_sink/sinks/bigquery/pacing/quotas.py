@@ -51,7 +51,7 @@ CONNECTIONS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a sink has spent, as timestamps in nanoseconds since 1970; 0 where it has spent nothing yet.
+    """The quota that a sink has spent, as Unix nanoseconds; 0 where it has spent nothing yet.
 
     ``paid_until`` is when the sink's share covers all calls so far, ``started`` when its last micro-batch started.
     """
@@ -103,7 +103,7 @@ class Pacing:
         return max(gathered, spent.paid_until - advance)
 
     def believed(self, spent: Spent, now: int) -> Spent:
-        """What was spent, as far as that is possible by ``now``.
+        """The part of the recorded spending that is possible by ``now``.
 
         What a clock that was fast recorded is moved back so that it started now; otherwise changes would be held back
         for as long as the clock was fast.
@@ -113,12 +113,12 @@ class Pacing:
         return Spent(min(spent.paid_until - fast, now + periods), spent.started - fast)
 
     def with_more(self, spent: Spent, calls: int, now: int) -> Spent:
-        """What is spent if the last micro-batch made more calls than were counted, by this number."""
+        """The spending if the last micro-batch made this number of calls more than were counted."""
         span = self.quota.span(calls) if self.quota else 0
         return self.believed(Spent(spent.paid_until + span, spent.started), now)
 
     def after(self, spent: Spent, calls: int, now: int) -> Spent:
-        """What is spent once a micro-batch, or a retry of one, has started.
+        """The spending once a micro-batch, or a retry of one, has started.
 
         Overspending counts for no longer than the quota's period; so does a clock that was set back.
         """

@@ -219,7 +219,7 @@ def _log(line: str) -> None:
 
 
 def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Found:
-    """What a table that exists is, against what it should be."""
+    """Compares an existing table with what it should be."""
     for field in table.metadata:
         there = existing.fields.get(field.name.lower())
         inner = {each.name for each in there.fields} if there is not None else set()

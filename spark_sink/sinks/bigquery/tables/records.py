@@ -1,4 +1,4 @@
-"""What the spool records of the tables that the sink has created (``consumers/bigquery.tables``).
+"""The spool's record of the tables that the sink has created (``consumers/bigquery.tables``).
 
 They distinguish a table that somebody dropped from one that is new: a table that is created again would lack the rows
 that were written before.

@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """What the spool records of a table."""
+    """The states of a table in the spool's record."""
 
     UNKNOWN = auto()
     """No columns are recorded: the sink has not written it, though it may exist."""
@@ -26,7 +26,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What is found out about a table, in the order in which it is examined."""
+    """The findings about a table, in the order in which it is examined."""
 
     NAME_TAKEN = auto()
     """Another table of the source is written under its name."""
@@ -49,7 +49,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What is done about a table."""
+    """The actions that follow an event of a table."""
 
     SET_ASIDE = auto()
     """Its rows become dead letters; nothing is recorded."""
@@ -153,7 +153,7 @@ TRANSITIONS: Mapping[By, Mapping[State, Mapping[Event, Transition]]] = {
 
 
 def transition(by: By, state: State, event: Event) -> Transition:
-    """What a process does about a table in a state once it has found something out.
+    """The action and the next state that follow an event in a state.
 
     Raises:
         ValueError: that cannot happen in this state.

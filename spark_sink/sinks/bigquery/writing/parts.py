@@ -92,7 +92,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What a task reports of a table in a part.
+    """The report of a task about a table in a part.
 
     Attributes:
         table: its name in the source.

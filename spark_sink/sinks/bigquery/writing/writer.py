@@ -182,7 +182,7 @@ class BigQueryWriter:
                 raise SinkError(f"{what}: {why}", hint=hint) from None
 
     def _is_transient(self, error: BaseException) -> bool:
-        """Whether to retry; also for a table or a column that exists and is new to the Storage Write API."""
+        """True if the error is transient: also if the Storage Write API does not know a new table or column yet."""
         if isinstance(error, _TRANSIENT):
             return True
         if not isinstance(error, exceptions.NotFound | _MissingColumnError):

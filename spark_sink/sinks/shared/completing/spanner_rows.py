@@ -37,12 +37,12 @@ class Completion:
 
     @classmethod
     def of(cls, source: SourceConfig) -> "Completion | None":
-        """What the configuration asks for; None where rows are not completed."""
+        """The completion that the configuration asks for; None if rows are not completed."""
         return cls.reading(source) if source.complete_rows else None
 
     @classmethod
     def reading(cls, source: SourceConfig) -> "Completion":
-        """What reads rows of a source, whatever the configuration asks for."""
+        """A completion that reads rows of a source, whatever the configuration asks for."""
         emulator_host = source.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
         return cls(source.model_dump_json(include=_NEEDED), emulator_host)
 

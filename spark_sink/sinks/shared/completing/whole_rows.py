@@ -148,7 +148,7 @@ def completed(
 
 
 def kept(whole: pa.RecordBatch) -> pa.RecordBatch | None:
-    """What :func:`completed` has changed, to be applied again (:func:`applied`); None where there were no updates."""
+    """The changes of :func:`completed`, which :func:`applied` applies again; None if there were no updates."""
     places = np.flatnonzero(_are_partial(whole).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
@@ -270,7 +270,7 @@ def _found(table: str, changes: Sequence[_Change], at: int, read: Reader) -> Fou
 
 
 def _follow(of_row: Sequence[_Change], read: Values) -> None:
-    """What is known of a row after each of its changes, given columns of it that were read after the last one."""
+    """Sets each change's row after it, as far as it follows from the columns read after the last change."""
     following: _Change | None = None
     for change in reversed(of_row):
         known = read if following is None else _before(following)
@@ -279,7 +279,7 @@ def _follow(of_row: Sequence[_Change], read: Values) -> None:
 
 
 def _before(change: _Change) -> Values:
-    """What is known of a row before a change."""
+    """The known values of a row before a change."""
     if change.mod_type == _INSERT:
         return {}
     same = {name: value for name, value in change.after.items() if name not in change.values}

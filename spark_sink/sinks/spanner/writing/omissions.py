@@ -1,4 +1,4 @@
-"""What of a change is left out, so that a column or a table that is gone does not cost a row or a transaction.
+"""The parts of a change that are omitted, so that a dropped column or table does not cost a row or transaction.
 
 A change may be older than the tables: its column was dropped since, or dropped and added again with another type; its
 table was dropped, or created again with another key. What the source no longer has of it, and the destination cannot
@@ -26,7 +26,7 @@ class Databases(NamedTuple):
 
 
 class Omission(NamedTuple):
-    """What is left out of changes with one schema.
+    """The parts that are omitted from changes with one schema.
 
     Attributes:
         key: the columns of the key in that schema.
@@ -44,7 +44,7 @@ class Omission(NamedTuple):
 
 
 class _Doubt(NamedTuple):
-    """What the destination cannot take: the table or its key, or columns; and what is left out if it can take all."""
+    """The table, key or columns that the destination cannot take, and the omission if it can take all."""
 
     is_whole: bool
     columns: frozenset[str]
@@ -89,7 +89,7 @@ class Omissions:
         self._decided: dict[str, Omission] = {}
 
     def of(self, schema_key: str, columns: Collection[str]) -> Omission:
-        """What is left out of a change that has these columns.
+        """The omission for a change that has these columns.
 
         Raises:
             SpannerCdcError: a database cannot be reached, or refuses it.

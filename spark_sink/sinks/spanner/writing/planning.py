@@ -1,4 +1,4 @@
-"""What is written of a unit: rows as mutations of the destination's tables, or why they cannot be written. Pure."""
+"""Planning of a unit: its rows as mutations of the destination's tables, or why they cannot be written. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is written of a unit.
+    """The mutations that a unit becomes.
 
     Attributes:
         levels: the mutations.

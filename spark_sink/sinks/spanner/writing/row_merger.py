@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class MergedRow:
-    """What the changes of a row amount to.
+    """The result of merging the changes of a row.
 
     Attributes:
         table: the source's name.
@@ -96,7 +96,7 @@ class MergedRow:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What changes amount to.
+    """The result of merging changes.
 
     Attributes:
         rows: in the order of their first changes.

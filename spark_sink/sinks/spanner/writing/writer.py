@@ -48,7 +48,7 @@ class Rejection(NamedTuple):
 
 @dataclass(slots=True)
 class Written:
-    """What was done with a unit.
+    """The result of writing a unit.
 
     Attributes:
         applied: how many changes of each table were applied, by its name in the source.

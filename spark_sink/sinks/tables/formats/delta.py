@@ -24,7 +24,7 @@ _SEARCHED = (1, 30, 1000)
 """How many of a table's newest commits are searched for the sink's last one, with others' among them."""
 
 _COMMITTED: dict[tuple[str, str], Offset] = {}
-"""What this process has committed last, by table and name: a table's history is read only where it is not known."""
+"""The last commits of this process, by table and name. A table's history is read only where there is none."""
 
 
 class DeltaStore(TableStore):

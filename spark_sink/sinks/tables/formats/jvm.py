@@ -1,4 +1,4 @@
-"""What lies behind PySpark: the classes of the JVM, for what it has no words for."""
+"""Access to the classes of the JVM, for functions that PySpark does not offer."""
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession

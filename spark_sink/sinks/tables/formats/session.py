@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_sink.sinks.tables.formats.jvm import java_session
 
 OWN = "spanner-cdc."
-"""What the names begin with under which tables keep their last epochs."""
+"""The prefix of the names under which tables keep their last epochs."""
 
 WRITING: Mapping[str, str] = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Spark's default for Parquet and Delta is INT96, which few others read, and which has no statistics."""

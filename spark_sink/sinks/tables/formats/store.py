@@ -1,4 +1,4 @@
-"""What a format of tables must do, so that each epoch is in a table exactly once.
+"""The interface of a table format, which puts each epoch into a table exactly once.
 
 A commit to a table holds whole epochs, and with them, in the same commit, the number of the last one. Whoever commits
 reads that number first, and leaves out the epochs up to it: whatever was killed when, an epoch is neither missing nor
@@ -33,7 +33,7 @@ class TableStore(ABC):
     """The format's name in Spark SQL."""
 
     before_rename: ClassVar[str] = ""
-    """What comes before a column can be renamed, for a hint."""
+    """The steps before a column can be renamed, for a hint."""
 
     merged: ClassVar[Mapping[str, str]] = {}
     """Properties of a table that rows are merged into, which can be overridden."""
@@ -111,7 +111,7 @@ class TableStore(ABC):
                 )
 
     def type_hint(self, target: str, column: str) -> str:
-        """What to do about a column of another type, for a hint."""
+        """A hint for a column of another type."""
         renaming = f"ALTER TABLE {target} RENAME COLUMN {quoted(column)} TO ..."
         return f"Rename it there ({self.before_rename}{renaming}): it is added again, empty."
 

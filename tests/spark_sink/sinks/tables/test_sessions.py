@@ -136,7 +136,7 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
 def test_a_column_that_another_process_has_added_to_iceberg_is_found(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it was added before this process looks, or right after."""
+    """The column may be added before this process looks, or right after."""
     spool = SpoolMaker(tmp_path / "spool")
     path = tmp_path / "lake"
 
