@@ -19,7 +19,7 @@ from benchmarks.measure.daemon import Daemon, daemon
 from benchmarks.measure.process import cpu_below, cpu_of, resident
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
-from benchmarks.scale import Load, serving
+from benchmarks.scaling.reader import Load, serving
 from connector.core.timestamps import format_rfc3339
 
 _FEW, _MANY = 10, 1000

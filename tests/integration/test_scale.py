@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scale import MIB, Load, backlog, busy, read
+from benchmarks.scaling.reader import MIB, Load, backlog, busy, read
 from emulator.scenario.history import PartitionMode
 
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")

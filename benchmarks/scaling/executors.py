@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.measure.process import cpu_of
 from benchmarks.measure.processes import cpu_of_tree, executors
-from benchmarks.scale import Load, serving, status_page
+from benchmarks.scaling.reader import Load, serving, status_page
 from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.spool.reading import Spool
 

@@ -1,0 +1,1 @@
+"""Readers with thousands of partitions, or with a long backlog."""
