@@ -120,7 +120,7 @@ def follow(source: SourceConfig, late: Path) -> int:
 
 
 async def _follow(source: SourceConfig) -> tuple[list[int], list[int]]:
-    async with opened(source, emulator_host=None) as stream:
+    async with opened(source) as stream:
         assert source.end is not None
         start, end = stream.resolve(source.start), stream.resolve(source.end)
         printer = _TimedPrinter(stream)

@@ -1,9 +1,12 @@
-"""This process: the cores it may use, and how often Python collects garbage."""
+"""This process: its emulator of Spanner, the cores it may use, and how often Python collects garbage."""
 
 import gc
 import os
 from contextlib import suppress
 from pathlib import Path
+
+EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
+"""The environment variable with the address of an emulator of Spanner, HOST:PORT."""
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 

@@ -1,6 +1,5 @@
 """The configuration, and the commands ``read`` and ``tail`` as functions."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -24,11 +23,6 @@ def load_config(source: str | Path | Mapping[str, object]) -> Config:
     return validated(dict(source)) if isinstance(source, Mapping) else load(source)
 
 
-def emulator_host() -> str | None:
-    """The emulator's address in the environment; ``source.emulator_host`` takes precedence."""
-    return os.environ.get("SPANNER_EMULATOR_HOST")
-
-
 async def read(config: Config, *, stop: Stop | None = None) -> None:
     """Reads the configured change stream into its spool until ``source.end``, or until ``stop``.
 
@@ -46,7 +40,7 @@ async def read(config: Config, *, stop: Stop | None = None) -> None:
         SpannerCdcError: reading cannot continue. What was sealed is kept, and the next call continues from there.
     """
     async with reader_stop(stop, config.drain_timeout) as follower:
-        await daemon.read(config, follower, emulator_host=emulator_host())
+        await daemon.read(config, follower)
 
 
 async def tail(config: Config, out: BinaryIO, *, stop: Stop | None = None) -> None:
@@ -66,4 +60,4 @@ async def tail(config: Config, out: BinaryIO, *, stop: Stop | None = None) -> No
         SpannerCdcError: reading cannot continue.
     """
     async with reader_stop(stop, config.drain_timeout) as follower:
-        await printing.tail(config.source, config.envelope, out, follower, emulator_host=emulator_host())
+        await printing.tail(config.source, config.envelope, out, follower)

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 
 from connector.api.checkpoint import Checkpoint
-from connector.api.commands import emulator_host
 from connector.api.epochs import Epoch, EventReader
 from connector.api.stop import Stop, reader_stop
 from connector.config import Config, SourceConfig
@@ -151,7 +150,7 @@ async def read_epochs(
         raise ConfigurationError([error])
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
-    async with opened(source, emulator_host=emulator_host(), started=resumed is not None) as stream:
+    async with opened(source, started=resumed is not None) as stream:
         stream.warn_of_tables()
         handover = _Handover(stream, config, resumed.epoch + 1 if resumed else 1)
         span = await _range(stream, source, resumed)

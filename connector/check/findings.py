@@ -43,7 +43,7 @@ class Findings:
     estimates: list[str] = field(default_factory=list)
 
 
-async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs = NEEDS["run"]) -> Findings:
+async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> Findings:
     """Checks everything that a valid configuration points at, as far as a command needs it; Spanner is opened once."""
     errors = [*offline_errors(config, needs), *_errors_of_buckets(config, needs)]
     is_usable = not any(error.startswith("spool.path:") for error in errors) or not in_cloud_storage(config.spool.path)
@@ -58,7 +58,7 @@ async def findings_of(config: Config, *, emulator_host: str | None, needs: Needs
     estimates: list[str] = []
     watched: WatchedStream | None = None
     try:
-        async with opened(config.source, emulator_host=emulator_host, started=newest is not None) as stream:
+        async with opened(config.source, started=newest is not None) as stream:
             stream.warn_of_tables()
             watched = watched_stream(stream, config)
             if needs.sink:
@@ -103,7 +103,7 @@ def warn(config: Config, stream: OpenStream) -> None:
             _log.warning("the destination cannot have a table as it is; the others are delivered", why=line)
 
 
-async def check_sink(config: Config, *, emulator_host: str | None) -> None:
+async def check_sink(config: Config) -> None:
     """Checks that the sink can go to its destination, and work with the change stream, before anything starts.
 
     Tables are left to the sink: one that its destination cannot hold keeps no other from being delivered.
@@ -118,7 +118,7 @@ async def check_sink(config: Config, *, emulator_host: str | None) -> None:
     if not kind.stream_decides(config.sink):
         return
     has_epochs = Spool.at(config.spool.path).latest() > 0
-    async with opened(config.source, emulator_host=emulator_host, started=has_epochs) as stream:
+    async with opened(config.source, started=has_epochs) as stream:
         errors = kind.stream_errors(config.sink, replace(watched_stream(stream, config), tables=()))
     if errors:
         raise ConfigurationError(errors)

@@ -15,10 +15,10 @@ import orjson
 from connector import log
 from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
+from connector.process import EMULATOR_HOST
 from connector.reader.stopping import Stop, on_signals
 from connector.streams import writing_to_stdout
 
-EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
@@ -31,7 +31,6 @@ class Common:
     """The values of the options that every command has."""
 
     verbose: bool
-    emulator_host: str | None
 
 
 Command = Callable[..., None]
@@ -42,9 +41,10 @@ def common_options(command: Command) -> Command:
 
     def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
         log.configure(json=log_format == "json", verbose=verbose)
-        common = Common(verbose, emulator_host or os.environ.get(EMULATOR_HOST))
+        if emulator_host:  # for what is loaded here, and for the processes that are started
+            os.environ[EMULATOR_HOST] = emulator_host
         try:
-            command(common=common, **options)
+            command(common=Common(verbose), **options)
         except BrokenPipeError:
             sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too

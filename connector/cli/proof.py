@@ -44,7 +44,7 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
     request = audit_request(target, **options)
     stop = Stop(drain_timeout=_AUDIT_DRAIN)
     planned: list[AuditReport] = []
-    work = audit(request, stop, emulator_host=common.emulator_host, planned=planned.append)
+    work = audit(request, stop, planned=planned.append)
     try:
         asyncio.run(until_stopped(stop, work))
     finally:
@@ -68,8 +68,8 @@ def verify_command(*, common: Common, config: Path, show_keys: bool, as_json: bo
     The rows are those as of one timestamp. The exit code is 1 if any row differs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
-    loaded, host = load(config), common.emulator_host
-    stream = asyncio.run(verified_stream(loaded, emulator_host=host))
-    report = verify(loaded, stream, **options, emulator_host=host)
+    loaded = load(config)
+    stream = asyncio.run(verified_stream(loaded))
+    report = verify(loaded, stream, **options)
     print_report(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
     sys.exit(1 if report.total else 0)

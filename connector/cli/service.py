@@ -40,9 +40,9 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_no
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
     loaded = load(config, sections_of("read"))
     refuse(loaded, needs_of("read", loaded.source.reader))
-    executors.take_over(loaded, config, emulator_host=common.emulator_host, ends_with_stdin=stdin_lifeline)
+    executors.take_over(loaded, config, ends_with_stdin=stdin_lifeline)
     stop = Stop(drain_timeout=loaded.drain_timeout)
-    daemon = read(loaded, stop, emulator_host=common.emulator_host, until_now=until_now)
+    daemon = read(loaded, stop, until_now=until_now)
     try:
         sys.exit(asyncio.run(until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
     except SpoolInUseError as error:
@@ -62,18 +62,16 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     loaded = load(config)
     refuse(loaded, NEEDS["sink" if sink_only else "run"])
     stop = Stop(drain_timeout=loaded.drain_timeout)
-    host = common.emulator_host
     if sink_only:
-        sink = service.run_sink(loaded, config, stop, emulator_host=host, verbose=common.verbose)
+        sink = service.run_sink(loaded, config, stop, verbose=common.verbose)
         sys.exit(asyncio.run(until_stopped(stop, sink)))
 
     async def work() -> None:
-        await check_sink(loaded, emulator_host=common.emulator_host)
+        await check_sink(loaded)
         await service.run(
             loaded,
             config,
             stop,
-            emulator_host=common.emulator_host,
             verbose=common.verbose,
             on_open=functools.partial(warn, loaded),
         )
@@ -104,9 +102,9 @@ def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
     stop = Stop(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
-        await check_sink(loaded, emulator_host=common.emulator_host)
+        await check_sink(loaded)
         how = BackfillOptions(**options)
-        await backfill(loaded, config, stop, emulator_host=common.emulator_host, verbose=common.verbose, options=how)
+        await backfill(loaded, config, stop, verbose=common.verbose, options=how)
 
     sys.exit(asyncio.run(until_stopped(stop, work())))
 
@@ -131,7 +129,7 @@ def check_command(*, common: Common, config: Path, command: str) -> None:
         put(f"{config}: warning: {owner}")
     loaded = load(config, sections_of(command))
     needs = needs_of(command, loaded.source.reader)
-    found = asyncio.run(findings_of(loaded, emulator_host=common.emulator_host, needs=needs))
+    found = asyncio.run(findings_of(loaded, needs=needs))
     for warning in found.warnings:
         put(f"{config}: warning: {warning}")
     if found.errors:

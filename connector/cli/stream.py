@@ -70,8 +70,7 @@ def tail_command(
     if after is not None and after.stream != name:
         raise ConfigurationError([f"--start-position: it belongs to change stream {after.stream}, not {name}"])
     stop = Stop(drain_timeout=config.drain_timeout)
-    out, host = sys.stdout.buffer, common.emulator_host
-    work = tail(config.source, config.envelope, out, stop, emulator_host=host, after=after)
+    work = tail(config.source, config.envelope, sys.stdout.buffer, stop, after=after)
     sys.exit(asyncio.run(until_stopped(stop, work)))
 
 
@@ -90,7 +89,7 @@ def serve_command(*, common: Common) -> None:
     os.environ[log.STYLE] = log.HCLOG  # first of all: go-plugin takes plain text for details, and Conduit drops those
     log.configure(json=True, verbose=common.verbose or wants_details(os.environ))
     check_connection(os.environ)
-    asyncio.run(serve(emulator_host=common.emulator_host))
+    asyncio.run(serve())
 
 
 @click.command("discover")
@@ -105,5 +104,5 @@ def discover_command(*, common: Common, as_json: bool, **source: object) -> None
     With their options, the tables, columns and keys that they watch, and the types that they become in each sink.
     """
     config = validated({"source": {**source, "change_stream": "unnamed"}})
-    streams = asyncio.run(discovered(config.source, emulator_host=common.emulator_host))
+    streams = asyncio.run(discovered(config.source))
     print_report(streams, streams_text(streams), as_json=as_json)

@@ -35,11 +35,8 @@ _SERVING = b"\x08\x01"
 Handler = Callable[[Message, Context], Awaitable[Message]]
 
 
-async def serve(*, emulator_host: str | None) -> None:
+async def serve() -> None:
     """Serves Conduit until it says that the plugin may end, or has ended itself.
-
-    Args:
-        emulator_host: an emulator's address, if the settings name none.
 
     Raises:
         ConfigurationError: no socket can be created.
@@ -50,7 +47,7 @@ async def serve(*, emulator_host: str | None) -> None:
     loop.add_signal_handler(signal.SIGTERM, ending.set)
     with socket_folder(handshake.socket_parent(os.environ)) as folder:
         socket = folder / SOCKET
-        async with _served(socket, ending, emulator_host), _while_parent_runs(ending):
+        async with _served(socket, ending), _while_parent_runs(ending):
             sys.stdout.write(handshake.line(socket))
             sys.stdout.flush()
             await ending.wait()
@@ -58,9 +55,9 @@ async def serve(*, emulator_host: str | None) -> None:
 
 
 @asynccontextmanager
-async def _served(socket: Path, ending: asyncio.Event, emulator_host: str | None) -> AsyncIterator[None]:
+async def _served(socket: Path, ending: asyncio.Event) -> AsyncIterator[None]:
     server = grpc.aio.server(options=_MESSAGE_SIZE)
-    source = SourcePlugin(emulator_host)
+    source = SourcePlugin()
     services = {
         "connector.v2.SpecifierPlugin": {"Specify": _unary(_specify)},
         "connector.v2.SourcePlugin": {

@@ -55,14 +55,9 @@ class Context(Protocol):
 
 
 class SourcePlugin:
-    """The source.
+    """The source."""
 
-    Args:
-        emulator_host: an emulator's address, if the settings name none.
-    """
-
-    def __init__(self, emulator_host: str | None) -> None:
-        self._emulator_host = emulator_host
+    def __init__(self) -> None:
         self._config: Config | None = None
         self._after: Position | None = None
         self._stop: Stop | None = None
@@ -157,7 +152,7 @@ class SourcePlugin:
             return RecordSender(EventRows(stream, config.envelope, after=self._after), send)
 
         resumed = self._after is not None
-        await read_unspooled(config.source, sender, stop, emulator_host=self._emulator_host, resumed=resumed)
+        await read_unspooled(config.source, sender, stop, resumed=resumed)
 
     async def _acknowledge(self, requests: AsyncIterator[Message]) -> None:
         async for request in requests:

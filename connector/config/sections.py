@@ -1,5 +1,6 @@
 """The sections of a configuration that every sink shares; each is a frozen pydantic model."""
 
+import os
 import re
 from typing import Literal
 
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
+from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
 from connector.spool.storage.locations import checked, expanded, with_user_project
 
@@ -67,7 +69,7 @@ class SourceConfig(Section):
     """``run``: deliver every row as of the start first, then the stream; ``start`` must be now."""
     complete_rows: bool = False
     """Read the columns that a change stream which captures only changes omits."""
-    emulator_host: str | None = None
+    emulator_host: str | None = Field(default=None, validate_default=True)
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 
     @property
@@ -76,6 +78,11 @@ class SourceConfig(Section):
         return SourceName(
             project=self.project, instance=self.instance, database=self.database, change_stream=self.change_stream
         )
+
+    @field_validator("emulator_host")
+    @classmethod
+    def _or_of_environment(cls, value: str | None) -> str | None:
+        return value or os.environ.get(EMULATOR_HOST) or None
 
     @field_validator("workers", mode="before")
     @classmethod

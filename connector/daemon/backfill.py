@@ -7,7 +7,6 @@ stream if that runs. A backfill that was stopped or killed continues with what i
 
 import asyncio
 import functools
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -41,8 +40,6 @@ from connector.spool.writing import initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import finished_in_thread
 
-EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
-
 _MICROSECOND = 1000
 _log = Log(__name__)
 
@@ -67,7 +64,6 @@ async def backfill(
     path: Path,
     stop: Stop,
     *,
-    emulator_host: str | None,
     verbose: bool,
     options: BackfillOptions = BackfillOptions(),
 ) -> None:
@@ -77,7 +73,6 @@ async def backfill(
         config: the configuration.
         path: its file, for the process of Spark.
         stop: lets what is read be delivered, and ends.
-        emulator_host: an emulator's address.
         verbose: whether the process prints tracebacks.
         options: how the tables are read.
 
@@ -88,7 +83,7 @@ async def backfill(
         SpannerCdcError: one clear line; what is in the backfill's spool is kept.
     """
     spool = Spool.at(config.spool.path)
-    async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
+    async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
         due = await finished_in_thread(
             functools.partial(_due_by_command, spool, config, stream, versions, Requests.of(stream), options.tables)
@@ -102,7 +97,6 @@ async def backfill(
         path,
         stop,
         due,
-        emulator_host=emulator_host,
         verbose=verbose,
         options=options,
         metrics=metrics,
@@ -314,7 +308,6 @@ async def delivered(
     stop: Stop,
     document: Backfill,
     *,
-    emulator_host: str | None,
     verbose: bool,
     options: BackfillOptions,
     metrics: ReaderMetrics,
@@ -342,7 +335,6 @@ async def delivered(
     how += [*(["--verbose"] if verbose else []), *format_arguments()]
     process = SinkProcess(
         [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how],
-        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,
         drain=config.drain_timeout / SECOND,

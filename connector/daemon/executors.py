@@ -19,10 +19,8 @@ from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
-EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 
-
-def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_with_stdin: bool) -> None:
+def take_over(config: Config, path: Path, *, ends_with_stdin: bool) -> None:
     """Replaces this process by the driver, if executors are to read; returns if this process is.
 
     Signals, standard input and the exit code are the driver's then.
@@ -30,8 +28,6 @@ def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_wit
     if config.source.reader != "executors":
         return
     arguments = [str(path), "--read", *_style()]
-    if emulator_host is not None:
-        arguments += ["--emulator-host", emulator_host]
     if ends_with_stdin:
         arguments.append("--stdin-lifeline")
     sys.stdout.flush()
@@ -39,9 +35,7 @@ def take_over(config: Config, path: Path, *, emulator_host: str | None, ends_wit
     os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_sink", *arguments])  # noqa: S606 - no shell is wanted
 
 
-async def run_on_executors(
-    config: Config, path: Path, stop: Stop, *, emulator_host: str | None, patience: Patience
-) -> None:
+async def run_on_executors(config: Config, path: Path, stop: Stop, *, patience: Patience) -> None:
     """Runs one Spark application that reads and writes, until it has delivered everything, or until ``stop``.
 
     Arguments as of :func:`connector.daemon.run.run`.
@@ -60,7 +54,6 @@ async def run_on_executors(
 
     application = SinkProcess(
         [sys.executable, "-P", "-m", "spark_sink", str(path), *_style()],
-        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,
         drain=config.drain_timeout / SECOND,

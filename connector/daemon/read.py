@@ -106,7 +106,6 @@ async def read(
     config: Config,
     stop: Stop,
     *,
-    emulator_host: str | None,
     metrics: ReaderMetrics | None = None,
     on_open: Callable[[OpenStream], None] = lambda _: None,
     on_backfill: Callable[[Backfill], None] = lambda _: None,
@@ -118,7 +117,6 @@ async def read(
     Args:
         config: the configuration.
         stop: drains.
-        emulator_host: an emulator's address.
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
         on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
@@ -148,7 +146,7 @@ async def read(
             metrics.retention = life.record.retention.period
             if not await life.resumed(stop):
                 return
-            async with opened(config.source, emulator_host=emulator_host, started=spool.latest() > 0) as stream:
+            async with opened(config.source, started=spool.latest() > 0) as stream:
                 on_open(stream)
                 metrics.endpoint, metrics.proxy = stream.client.host, stream.client.proxy
                 end = stream.end(until_now=until_now)

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,8 +26,6 @@ from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
-EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
-
 _log = Log(__name__)
 
 
@@ -37,7 +34,6 @@ async def run(
     path: Path,
     stop: Stop,
     *,
-    emulator_host: str | None,
     verbose: bool,
     on_open: Callable[[OpenStream], None] = lambda _: None,
     patience: Patience = Patience(),  # noqa: B008 - frozen
@@ -48,7 +44,6 @@ async def run(
         config: the configuration.
         path: its file, for the sink's process.
         stop: drains.
-        emulator_host: an emulator's address.
         verbose: whether the sink prints tracebacks.
         on_open: called with the change stream before anything is read.
         patience: with a sink that makes no progress.
@@ -58,14 +53,13 @@ async def run(
             waits for the backfill, its error ends the others.
     """
     if config.source.reader == "executors":
-        await run_on_executors(config, path, stop, emulator_host=emulator_host, patience=patience)
+        await run_on_executors(config, path, stop, patience=patience)
         return
     metrics = ReaderMetrics()
     sink = _sink(
         config,
         path,
         stop,
-        emulator_host=emulator_host,
         verbose=verbose,
         metrics=metrics,
         patience=patience,
@@ -80,7 +74,6 @@ async def run(
             path,
             stop,
             document,
-            emulator_host=emulator_host,
             verbose=verbose,
             options=BackfillOptions(),
             metrics=metrics,
@@ -93,7 +86,6 @@ async def run(
         read(
             config,
             stop,
-            emulator_host=emulator_host,
             metrics=metrics,
             on_open=on_open,
             on_backfill=due.set_result,
@@ -136,7 +128,6 @@ async def run_sink(
     path: Path,
     stop: Stop,
     *,
-    emulator_host: str | None,
     verbose: bool,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
@@ -151,7 +142,6 @@ async def run_sink(
         config,
         path,
         stop,
-        emulator_host=emulator_host,
         verbose=verbose,
         metrics=ReaderMetrics(),
         patience=patience,
@@ -166,7 +156,6 @@ def _sink(
     path: Path,
     stop: Stop,
     *,
-    emulator_host: str | None,
     verbose: bool,
     metrics: ReaderMetrics,
     patience: Patience,
@@ -188,7 +177,6 @@ def _sink(
             *(["--verbose"] if verbose else []),
             *format_arguments(),
         ],
-        {**os.environ, **({EMULATOR_HOST: emulator_host} if emulator_host else {})},
         progress=progress,
         stop=stop,
         drain=config.drain_timeout / SECOND,

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -96,7 +96,6 @@ class SinkProcess:
 
     Args:
         command: the program and its arguments.
-        environment: its environment.
         progress: the sink's progress, as a number that grows; called in a thread.
         stop: once it is requested nothing is restarted.
         drain: seconds that the sink has to end after a stop, once its lifeline is cut.
@@ -111,7 +110,6 @@ class SinkProcess:
     def __init__(
         self,
         command: Sequence[str],
-        environment: Mapping[str, str],
         *,
         progress: Callable[[], int],
         stop: Stop,
@@ -124,7 +122,6 @@ class SinkProcess:
         subject: str = "",
     ) -> None:
         self._command = command
-        self._environment = environment
         self._progress = progress
         self._stop = stop
         self._drain = drain
@@ -245,7 +242,7 @@ class SinkProcess:
                 process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=asyncio.subprocess.PIPE,
-                    env={**self._environment, REASON_TO: str(writing)},
+                    env={**os.environ, REASON_TO: str(writing)},
                     pass_fds=[writing],
                     start_new_session=True,
                 )

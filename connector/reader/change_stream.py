@@ -241,14 +241,11 @@ class OpenStream:
 
 
 @asynccontextmanager
-async def opened(
-    config: SourceConfig, *, emulator_host: str | None, started: bool = False
-) -> AsyncIterator[OpenStream]:
+async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterator[OpenStream]:
     """Connects, and finds the change stream and what it watches.
 
     Args:
         config: the change stream.
-        emulator_host: an emulator's address.
         started: whether a spool has epochs of it. A table pattern that matches no watched table is then not an error,
             for the table was dropped, and the others are read. Without epochs it is likely a typing error.
 
@@ -256,7 +253,7 @@ async def opened(
         ConfigurationError: there is no such stream, or a table pattern matches no watched table; all errors at once.
         SpannerCdcError: Spanner cannot be reached, or refuses a call.
     """
-    client = SpannerClient.of(config, emulator_host)
+    client = SpannerClient.of(config)
     async with client.connected():
         dialect = await dialect_of(client)
         stream = await find_change_stream(client, dialect, config.change_stream)

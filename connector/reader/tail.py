@@ -59,7 +59,6 @@ async def tail(
     out: BinaryIO,
     stop: Stop,
     *,
-    emulator_host: str | None,
     after: Position | None = None,
 ) -> None:
     """Writes the events of ``config``'s range to ``out``, until its end or until ``stop``.
@@ -69,7 +68,6 @@ async def tail(
         envelope: how events are written.
         out: the stream to write to.
         stop: drains.
-        emulator_host: an emulator's address.
         after: the mod after which to start, committed at ``config``'s start.
 
     Raises:
@@ -84,4 +82,4 @@ async def tail(
 
     screen = None if out.isatty() else terminal()
     resumed = after is not None
-    await read_unspooled(config, printer, stop, emulator_host=emulator_host, resumed=resumed, screen=screen)
+    await read_unspooled(config, printer, stop, resumed=resumed, screen=screen)

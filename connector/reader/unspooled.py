@@ -77,7 +77,6 @@ async def read_unspooled(
     sink_of: Callable[[OpenStream], EpochSink],
     stop: Stop,
     *,
-    emulator_host: str | None,
     resumed: bool,
     screen: TextIO | None = None,
 ) -> None:
@@ -87,7 +86,6 @@ async def read_unspooled(
         config: the change stream.
         sink_of: makes the sink.
         stop: drains.
-        emulator_host: an emulator's address.
         resumed: whether it was read before, so that a table pattern which matches nothing is that of a dropped table.
         screen: a terminal on which progress is drawn, instead of lines of the log.
 
@@ -95,7 +93,7 @@ async def read_unspooled(
         SpannerCdcError: one clear line.
     """
     metrics = ReaderMetrics()
-    async with opened(config, emulator_host=emulator_host, started=resumed) as stream:
+    async with opened(config, started=resumed) as stream:
         stream.warn_of_tables()
         end = stream.end()
         start = await start_of(stream, config.start, end)

@@ -22,6 +22,7 @@ from connector.config import SourceConfig
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError, UnreachableError
+from connector.process import EMULATOR_HOST
 from connector.proxies import grpc_proxy
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
@@ -88,11 +89,11 @@ class SpannerClient:
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
-    def of(cls, config: SourceConfig, emulator_host: str | None) -> "SpannerClient":
-        """A client of the configured database; ``emulator_host`` is the environment's, or None."""
+    def of(cls, config: SourceConfig) -> "SpannerClient":
+        """A client of the configured database."""
         return cls(
             f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
-            emulator_host=config.emulator_host or emulator_host,
+            emulator_host=config.emulator_host,
             endpoint=config.endpoint,
             database_role=config.database_role,
             rpc_priority=config.rpc_priority,
@@ -277,7 +278,7 @@ def tokens_of_application(scopes: Sequence[str] = DATA) -> Tokens:
         found, _ = google.auth.default(scopes=scopes)
     except (google.auth.exceptions.GoogleAuthError, ValueError, AttributeError) as error:  # of a file that is a list
         why, hint = why_unusable()
-        raise SpannerCdcError(why, hint=f"{hint}; for an emulator set SPANNER_EMULATOR_HOST.") from error
+        raise SpannerCdcError(why, hint=f"{hint}; for an emulator set {EMULATOR_HOST}.") from error
     return Tokens(found)
 
 

@@ -16,10 +16,8 @@ from google.cloud.spanner_v1.instance import Instance
 from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
 
 from connector.errors import ConfigurationError
+from connector.process import EMULATOR_HOST
 from connector.proxies import DIRECT_CHANNEL
-
-VARIABLE = "SPANNER_EMULATOR_HOST"
-"""The environment variable with an emulator's address."""
 
 PATIENCE = 2.0
 """Seconds in which a connection to an emulator is not refused: it is near."""
@@ -48,7 +46,7 @@ def checked_address(host: str, section: str) -> str:
 
 def options(section: str) -> str:
     """The options that can name an emulator, as text."""
-    return f"{VARIABLE}, --emulator-host or {section}.emulator_host"
+    return f"{EMULATOR_HOST}, --emulator-host or {section}.emulator_host"
 
 
 class EmulatorClient(spanner.Client):

@@ -1,6 +1,7 @@
 """``python -m spark_sink.self_test``, which ``spanner-cdc self-test`` runs: the connector imports no sink."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 import orjson
 
 from connector import log
+from connector.process import EMULATOR_HOST
 from spark_sink.self_test.commands import PROGRAM
 from spark_sink.self_test.options import MODES, Names, Options
 from spark_sink.self_test.run import SelfTest
@@ -56,8 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spanner-cdc self-test")
     parser.add_argument("--project", required=True)
     parser.add_argument("--instance", required=True)
-    for name in ("database", "dataset", "bigquery-project", "bucket", "emulator-host", "endpoint"):
+    for name in ("database", "dataset", "bigquery-project", "bucket", "endpoint"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--emulator-host", default=os.environ.get(EMULATOR_HOST))
     for name in ("bigquery-endpoint", "bigquery-grpc-endpoint"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--modes", type=lambda text: tuple(text.split(",")), default=MODES)

@@ -1,6 +1,5 @@
 """Runs the commands of ``spanner-cdc`` in processes, as users do."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -38,16 +37,12 @@ class Commands:
 
     Args:
         folder: an empty folder.
-        emulator_host: an emulator's address, or None.
         program: runs ``spanner-cdc``.
     """
 
-    def __init__(self, folder: Path, emulator_host: str | None, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, folder: Path, program: Sequence[str] = PROGRAM) -> None:
         self._folder = folder
         self._program = tuple(program)
-        self._environment = {name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"}
-        if emulator_host:
-            self._environment["SPANNER_EMULATOR_HOST"] = emulator_host
         self._count = 0
 
     def configured(self, name: str, node: Mapping[str, object]) -> Path:
@@ -80,7 +75,6 @@ class Commands:
                 stdin=subprocess.PIPE,  # it ends with this process, however that ends
                 stdout=stdout,  # type: ignore[call-overload]
                 stderr=stderr,
-                env=self._environment,
                 start_new_session=True,  # a Ctrl-C reaches this process alone, which then ends the command
             )
         running = Running(str(arguments[0]), process, log)

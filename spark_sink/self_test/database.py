@@ -18,6 +18,7 @@ from grpc import StatusCode
 
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
+from connector.process import EMULATOR_HOST
 from connector.spanner.emulators import EmulatorClient
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.tables import (
@@ -39,7 +40,6 @@ _TIMEOUT = 600.0
 _FIRST_TIMEOUT = 30.0
 """Seconds for the first call, so that a wrong address is noticed soon."""
 
-_EMULATOR = "SPANNER_EMULATOR_HOST"
 _MAKES_NOTHING = {
     StatusCode.FAILED_PRECONDITION,
     StatusCode.INVALID_ARGUMENT,
@@ -126,9 +126,9 @@ class TestDatabase:
             GoogleAPIError, GoogleAuthError: Spanner refuses, or cannot be reached.
         """
         if options.emulator_host:
-            os.environ[_EMULATOR] = options.emulator_host
+            os.environ[EMULATOR_HOST] = options.emulator_host
         else:
-            os.environ.pop(_EMULATOR, None)
+            os.environ.pop(EMULATOR_HOST, None)
         endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
         client: spanner.Client
         if options.emulator_host:

@@ -57,7 +57,6 @@ class Reading:
             "database": self.test.id,
             "change_stream": self.test.names.of(kind),
             "endpoint": options.endpoint,
-            "emulator_host": options.emulator_host,
             "workers": 1,
             **more,
         }
@@ -93,7 +92,7 @@ class Reading:
             self._read_again(end)
             differences = self._spool_differences()
         self.compared("daemon and spool", differences, self._mods())
-        done = self.commands.run("audit", self.spool, "--json", *self._host())
+        done = self.commands.run("audit", self.spool, "--json")
         if done.code in (0, 1):
             node = json.loads(done.out)
             found = tuple(json.dumps(one) for one in node["first_findings"])
@@ -106,7 +105,7 @@ class Reading:
     def check_tail(self, kind: str, start: int, end: int) -> list[Event]:
         """Reads a change stream from ``start`` to ``end``, in the past, and compares; returns its events."""
         arguments = ["--project", self.test.options.project, "--instance", self.test.options.instance]
-        arguments += ["--database", self.test.id, "--change-stream", self.test.names.of(kind), *self._host()]
+        arguments += ["--database", self.test.id, "--change-stream", self.test.names.of(kind)]
         arguments += ["--start", format_rfc3339(start), "--end", format_rfc3339(end)]
         name = f"tail of the stream {kind}"
         done = self.commands.run("tail", *arguments)
@@ -154,10 +153,6 @@ class Reading:
     def failed(self, name: str, done: Done) -> None:
         """Adds the check of a command that failed."""
         self.report.checks.append(Check(name, Status.FAILED, f"exit code {done.code}: {done.words}"))
-
-    def _host(self) -> list[str]:
-        host = self.test.options.emulator_host
-        return ["--emulator-host", host] if host else []
 
     def _mods(self) -> int:
         return sum(len(transaction.mods) for transaction in self.test.committed)

@@ -79,7 +79,7 @@ class SelfTest:
         report.observations += [
             Observation(f"creating {name}", Verdict.SEEN, f"refused: {words}") for name, words in test.refused.items()
         ]
-        reading = Reading(test, Commands(folder, self.options.emulator_host, self.program), folder, report)
+        reading = Reading(test, Commands(folder, self.program), folder, report)
         start = test.now()
         held = HeldQuery(self._asking(reading, WHOLE), start)
         with held.held():

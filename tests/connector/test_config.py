@@ -41,6 +41,14 @@ def test_the_defaults_are_the_contracts() -> None:
     assert (config.status.host, config.status.port) == ("127.0.0.1", 8080)
 
 
+def test_the_emulator_is_the_configured_one_else_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    assert validated({"source": SOURCE}).source.emulator_host is None
+    monkeypatch.setenv("SPANNER_EMULATOR_HOST", "localhost:1")
+    assert validated({"source": SOURCE}).source.emulator_host == "localhost:1"
+    assert validated({"source": {**SOURCE, "emulator_host": "localhost:2"}}).source.emulator_host == "localhost:2"
+
+
 def test_all_errors_are_reported_at_once_by_field() -> None:
     found = errors(source={**SOURCE, "heartbeat": "500ms", "start": "soon", "project": ""}, spool={"pth": "x"})
     assert [error.split(":")[0] for error in found] == [

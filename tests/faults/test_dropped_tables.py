@@ -68,8 +68,8 @@ def test_a_bigquery_sink_is_not_rejected_because_of_a_dropped_table(tmp_path: Pa
         daemon_reads(server, spool, end=at(10), tables=tables)
     with served(dropped()) as server:
         node = {**settings(server, spool, tables=tables), "sink": {"type": "bigquery", "dataset": "d"}}
-        asyncio.run(check_sink(validated(node), emulator_host=None))
+        asyncio.run(check_sink(validated(node)))
 
 
 def faults(config: Config) -> list[str]:
-    return asyncio.run(findings_of(config, emulator_host=None)).errors
+    return asyncio.run(findings_of(config)).errors

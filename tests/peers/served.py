@@ -105,7 +105,7 @@ def tailed(server: ScriptedServer, **more: Any) -> Tailed:
     """Runs `tail` on a stream; `more` sets the source: start and end in nanoseconds, and other options by name."""
     config, out = validated({"source": source(server, **more)}), io.BytesIO()
     try:
-        asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config), emulator_host=None), 60))
+        asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config)), 60))
     except SpannerCdcError as error:
         return Tailed(out.getvalue(), error)
     return Tailed(out.getvalue())
@@ -137,7 +137,7 @@ def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = N
 
     async def main() -> None:
         stop = _stop(config)
-        reading = asyncio.create_task(read(config, stop, emulator_host=None))
+        reading = asyncio.create_task(read(config, stop))
         while stop_at is not None and not reading.done():
             sealed = manifests(spool) if (spool / "manifests").exists() else []
             if sealed and sealed[-1].watermark_high >= stop_at:

@@ -169,7 +169,7 @@ def test_case_16_both_dialects_are_read_by_the_functions_of_the_mode_whatever_th
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_case_16_the_mode_is_that_of_information_schema(dialect: Dialect, mode: PartitionMode) -> None:
     async def found() -> str:
-        async with opened(config.source, emulator_host=None) as stream:
+        async with opened(config.source) as stream:
             return stream.stream.partition_mode
 
     with served(split(dialect, mode)) as server:

@@ -70,7 +70,7 @@ def test_a_query_after_churn_begins_with_the_partitions_of_then(mode: PartitionM
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_a_generated_column_is_not_expected_of_records(dialect: Dialect, mode: PartitionMode) -> None:
     async def columns() -> set[str]:
-        async with opened(config.source, emulator_host=None) as stream:
+        async with opened(config.source) as stream:
             (singers,) = (table for table in stream.stream.tables if table.table == "Singers")
             return {column.name for column in singers.columns}
 

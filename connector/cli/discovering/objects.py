@@ -25,13 +25,13 @@ _OPTION = re.compile(r"^sink(\.\w+)?: ")
 """Before an error of a configuration, which there is none of here."""
 
 
-async def discovered(config: SourceConfig, *, emulator_host: str | None) -> list[Report]:
+async def discovered(config: SourceConfig) -> list[Report]:
     """Describes the change streams of a database.
 
     Raises:
         SpannerCdcError: it cannot be reached.
     """
-    client = SpannerClient.of(config, emulator_host)
+    client = SpannerClient.of(config)
     async with client.connected():
         dialect = await dialect_of(client)
         return [described(stream, dialect, sinks()) for stream in await change_streams(client, dialect)]

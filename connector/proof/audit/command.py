@@ -217,15 +217,12 @@ def _config_of(header: SpoolHeader) -> Config:
     return validated({"source": header.source.model_dump()})
 
 
-async def audit(
-    request: AuditRequest, stop: Stop, *, emulator_host: str | None, planned: Callable[[AuditReport], None]
-) -> None:
+async def audit(request: AuditRequest, stop: Stop, *, planned: Callable[[AuditReport], None]) -> None:
     """Compares the spool with its change stream, until the range's end or until ``stop``.
 
     Args:
         request: what to audit.
         stop: ends the audit; the report then covers what was compared.
-        emulator_host: an emulator's address.
         planned: receives the report before anything is read; it is filled meanwhile, also if an error follows.
 
     Raises:
@@ -234,7 +231,7 @@ async def audit(
         SpannerCdcError: one clear line.
     """
     totals, metrics = AuditTotals(), ReaderMetrics()
-    async with opened(request.source, emulator_host=emulator_host, started=True) as stream:
+    async with opened(request.source, started=True) as stream:
         spool = await finished_in_thread(
             functools.partial(AuditedSpool, request.spool, request.header, stream.filter, totals.findings)
         )

@@ -38,21 +38,19 @@ class VerifiedStream:
     now: int
 
 
-async def verified_stream(config: Config, *, emulator_host: str | None) -> VerifiedStream:
+async def verified_stream(config: Config) -> VerifiedStream:
     """The change stream's tables, those that the configuration keeps.
 
     Raises:
         ConfigurationError: there is no such stream.
         SpannerCdcError: Spanner cannot be reached.
     """
-    async with opened(config.source, emulator_host=emulator_host, started=True) as stream:
+    async with opened(config.source, started=True) as stream:
         tables = tuple(table for table in stream.stream.tables if stream.filter.keeps(table.table))
         return VerifiedStream(stream.dialect, tables, stream.now)
 
 
-def verify(
-    config: Config, stream: VerifiedStream, *, at: str | None, against: str | None, emulator_host: str | None
-) -> VerifyReport:
+def verify(config: Config, stream: VerifiedStream, *, at: str | None, against: str | None) -> VerifyReport:
     """Compares the configuration's destination, or another database, with Spanner.
 
     Args:
@@ -60,15 +58,12 @@ def verify(
         stream: its change stream.
         at: the timestamp as it was given; None for the last one that is delivered, or now with another database.
         against: the resource name of another database, instead of the destination.
-        emulator_host: an emulator's address.
 
     Raises:
         ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
-    host = config.source.emulator_host or emulator_host
-    located = config.source.model_copy(update={"emulator_host": host})
     keyless = tuple(table.table for table in stream.tables if not table.primary_keys)
     for table in keyless:
         _log.warning("a table without a key cannot be verified", table=table)
@@ -82,17 +77,17 @@ def verify(
         replica = sink_type(config.sink.type).replica(config.sink, config.source, config.spool.path, config.envelope)
         timestamp = _timestamp(at, stream, replica)
     else:
-        replica = _database(against, located, at, tables)
+        replica = _database(against, config.source, at, tables)
         timestamp = replica.delivered
     _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
     with Comparison(replica, tables, timestamp) as comparison:
         comparison.report.keyless = keyless
-        comparison.read_source(located, stream.dialect)
+        comparison.read_source(config.source, stream.dialect)
         comparison.read_destination()
         now = stream.now
         if not replica.keeps_history:  # of rows that were deleted meanwhile
-            now = asyncio.run(DatabaseNow.of(located)).timestamp
-        return comparison.compare(located, now)
+            now = asyncio.run(DatabaseNow.of(config.source)).timestamp
+        return comparison.compare(config.source, now)
 
 
 def _database(against: str, source: SourceConfig, at: str | None, tables: Sequence[TableSchema]) -> DatabaseReplica:

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import functools
 import logging
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -38,7 +37,6 @@ from spark_sink.run import Beside, Event, Events
 from spark_sink.session import need_java, session, stop_session
 
 OPTION = "--read"
-_EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 _INTERRUPTED = 130
 
 _log = log.Log(__name__)
@@ -49,7 +47,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_sink")
     parser.add_argument("config", type=Path)
     parser.add_argument(OPTION, action="store_true", required=True)
-    parser.add_argument("--emulator-host", default=os.environ.get(_EMULATOR_HOST))
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     parser.add_argument("--stdin-lifeline", action="store_true")
     parser.add_argument("--verbose", action="store_true")
@@ -83,7 +80,7 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
     stop = Stop(drain_timeout=config.drain_timeout)
     with suppress(asyncio.CancelledError):
         async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
-            await read(config, stop, emulator_host=given.emulator_host, reader=on_executors(spark))
+            await read(config, stop, reader=on_executors(spark))
     return _INTERRUPTED if stop.interrupted else 0
 
 
@@ -123,7 +120,6 @@ async def _delivered(
             path,
             stop,
             document,
-            emulator_host=os.environ.get(_EMULATOR_HOST),
             verbose=verbose,
             options=BackfillOptions(),
             metrics=metrics,
@@ -200,7 +196,6 @@ class _Reading:
             await read(
                 self._config,
                 self._stop,
-                emulator_host=os.environ.get(_EMULATOR_HOST),
                 metrics=metrics,
                 on_open=functools.partial(warn, self._config),
                 on_backfill=fill,

@@ -113,7 +113,7 @@ class Asking:
         ``into`` gets the records meanwhile.
         """
         answer = Answer() if into is None else into
-        client = SpannerClient.of(self.source, None)
+        client = SpannerClient.of(self.source)
         walker = walk(self.dialect, self.mode)
         began = time.monotonic()
         try:

@@ -31,7 +31,7 @@ def no_spanner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def errors(spool: str, sink: str) -> list[str]:
     config: Config = validated({"source": SOURCE, "spool": {"path": spool}, "sink": {"path": sink}})
-    return asyncio.run(check.findings_of(config, emulator_host=None)).errors
+    return asyncio.run(check.findings_of(config)).errors
 
 
 def test_usable_buckets_are_no_errors(bucket: str) -> None:

@@ -60,9 +60,9 @@ def refused(config: Config) -> str:
         check_checkpoint(config)
     line = str(caught.value)
     with pytest.raises(ConfigurationError) as started:
-        asyncio.run(check_sink(config, emulator_host=None))
+        asyncio.run(check_sink(config))
     assert str(started.value) == line
-    checked = asyncio.run(findings_of(config, emulator_host="localhost:1"))
+    checked = asyncio.run(findings_of(config))
     assert line in checked.errors
     return line
 
@@ -137,5 +137,5 @@ def test_a_spool_that_was_put_back_from_an_older_copy_is_an_error_of_check(confi
 
 
 def errors_about_checkpoint(config: Config) -> list[str]:
-    found = asyncio.run(findings_of(config, emulator_host="localhost:1"))
+    found = asyncio.run(findings_of(config))
     return [error for error in found.errors if error.startswith("spark.checkpoint:")]

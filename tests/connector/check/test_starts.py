@@ -21,15 +21,15 @@ from tests.connector.spanner.snapshot.scripted import dialect_of, middle, servin
 
 
 def config_of(server: ScriptedServer, folder: Path, **source: object) -> Config:
-    given = source_of(server).model_dump(include={"project", "instance", "database", "change_stream"})
-    node = {**given, "emulator_host": server.host, **source}
+    given = source_of(server).model_dump(include={"project", "instance", "database", "change_stream", "emulator_host"})
+    node = {**given, **source}
     return validated({"source": node, "spool": {"path": str(folder)}, "status": {"port": 0}})
 
 
 async def with_backfill(config: Config, server: ScriptedServer, folder: Path) -> None:
     """A spool without epochs that has a backfill, and begins in the middle of the server's history."""
     at = middle(server) // 1000 * 1000
-    async with opened(config.source, emulator_host=None) as stream:
+    async with opened(config.source) as stream:
         tables = list(stream.stream.tables)
     spool = Spool.at(folder)
     header = initialize(spool, config.source.name, at + 1, "now", tables, default_schema="d")
@@ -41,8 +41,8 @@ def test_another_start_than_the_backfills_is_an_error_of_check_and_of_the_daemon
     with serving() as server:
         config = config_of(server, tmp_path, start=format_rfc3339(middle(server) + 10**9))
         asyncio.run(with_backfill(config, server, tmp_path))
-        found = asyncio.run(findings_of(config, emulator_host=None, needs=NEEDS["read"]))
+        found = asyncio.run(findings_of(config, needs=NEEDS["read"]))
         with pytest.raises(ConfigurationError) as refused:
-            asyncio.run(read(config, Stop(drain_timeout=0), emulator_host=None))
+            asyncio.run(read(config, Stop(drain_timeout=0)))
     assert found.errors == refused.value.errors
     assert "has a backfill, which the changes from" in found.errors[0]

@@ -48,7 +48,7 @@ def test_the_reason_fits_what_conduit_has_processed_meanwhile(
         raise DataLostError("it is lost", hint="Choose a later source.start.")
 
     async def run() -> None:
-        plugin = SourcePlugin(None)
+        plugin = SourcePlugin()
         await plugin.configure(Configuration(config=SETTINGS), Call())
         await plugin.open(Opening(), Call())
         await plugin.run(_acknowledged(*positions), Call())

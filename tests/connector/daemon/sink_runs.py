@@ -52,7 +52,6 @@ class Runs:
     def process(self, patience: Patience = HASTE) -> SinkProcess:
         return SinkProcess(
             self.command,
-            {},
             progress=self.progress,
             stop=self.stop,
             drain=60.0,

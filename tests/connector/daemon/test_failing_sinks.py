@@ -72,7 +72,7 @@ async def test_a_failed_sink_is_the_state_an_alarm_and_an_error_of_status_and_it
     monkeypatch.setattr(service, "read", read_with_a_state)
     path = tmp_path / "config.yaml"
     with pytest.raises(SinkError, match="reason 0") as failure:
-        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+        await service.run(config, path, runs.stop, verbose=False, patience=HASTE)
     assert failure.value.exit_code == code
     report = status_of(spool, 0)
     text = status_text(report, with_errors=True)
@@ -94,7 +94,7 @@ async def test_a_sink_that_fails_after_the_end_was_reached_makes_the_stream_fail
     spool, runs = with_a_spool(config), stub("waits1")
     monkeypatch.setattr(service, "read", read_to_the_end)
     with pytest.raises(SinkError):
-        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+        await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False)
     assert state_of(spool).state is StreamState.FAILED
 
 
@@ -105,7 +105,7 @@ async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_an
     spool, runs = with_a_spool(config), stub(1)
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=time.time_ns()))
     with pytest.raises(SinkError):
-        await service.run_sink(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False)
+        await service.run_sink(config, tmp_path / "config.yaml", runs.stop, verbose=False)
     (alarm,) = alarms(facts_of(spool, 0, time.time_ns()))
     assert (alarm.name, alarm.subject, "reason 0" in alarm.message) == ("sink_failed", "files", True)
     assert state_of(spool).state is StreamState.RUNNING
@@ -142,9 +142,7 @@ async def test_a_sink_that_runs_alone_and_is_restarted_again_and_again_is_named_
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=now()))
     metrics.reported(reports_of(spool))
     path, consumers = tmp_path / "config.yaml", ConsumerStates(spool)
-    running = asyncio.create_task(
-        service.run_sink(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
-    )
+    running = asyncio.create_task(service.run_sink(config, path, runs.stop, verbose=False, patience=HASTE))
     text = await named(spool)
     assert "ERROR sink_failing: the Spark sink ends with errors and is restarted (code 75: reason " in text
     assert "WARNING sink_restarted: the sink was restarted " in text
@@ -172,9 +170,7 @@ async def test_status_names_a_sink_that_is_restarted_after_the_end_was_reached(
     spool, runs = with_a_spool(config), stub("waits75", "waits75", "waits75", "waits75", 0)
     monkeypatch.setattr(service, "read", read_to_the_end)
     patience = Patience(attempts=9, first=0.1, most=0.1)
-    running = asyncio.create_task(
-        service.run(config, tmp_path / "c.yaml", runs.stop, emulator_host=None, verbose=False, patience=patience)
-    )
+    running = asyncio.create_task(service.run(config, tmp_path / "c.yaml", runs.stop, verbose=False, patience=patience))
     text = await named(spool)
     assert text.startswith("Not started since ")
     assert "the Spark sink ends with errors and is restarted (code 75: reason " in text

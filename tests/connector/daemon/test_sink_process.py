@@ -116,9 +116,7 @@ async def test_the_daemon_continues_while_the_sink_is_restarted(
     runs = stub(TRANSIENT, TRANSIENT, "waits0")
     monkeypatch.setattr(service, "read", read_until_stopped)
     path = tmp_path / "config.yaml"
-    running = asyncio.create_task(
-        service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
-    )
+    running = asyncio.create_task(service.run(config, path, runs.stop, verbose=False, patience=HASTE))
     await until(lambda: runs.number == 3)
     assert not running.done()
     runs.stop.request()
@@ -134,7 +132,7 @@ async def test_a_sink_without_progress_ends_the_service(
     monkeypatch.setattr(service, "read", read_until_stopped)
     path = tmp_path / "config.yaml"
     with pytest.raises(SinkError, match="4 times without progress"):
-        await service.run(config, path, runs.stop, emulator_host=None, verbose=False, patience=HASTE)
+        await service.run(config, path, runs.stop, verbose=False, patience=HASTE)
     assert runs.stop.requested
 
 
@@ -151,7 +149,7 @@ async def test_a_stop_in_a_pause_ends_the_service_at_once_and_without_an_error(
     monkeypatch.setattr(service, "read", read)
     slow = Patience(first=3600.0, most=3600.0)
     async with asyncio.timeout(60):
-        await service.run(config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow)
+        await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False, patience=slow)
     assert runs.number == 1
 
 
@@ -169,6 +167,4 @@ async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
     slow = Patience(first=3600.0, most=3600.0)
     async with asyncio.timeout(60):
         with pytest.raises(DataLostError):
-            await service.run(
-                config, tmp_path / "config.yaml", runs.stop, emulator_host=None, verbose=False, patience=slow
-            )
+            await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False, patience=slow)

@@ -322,7 +322,7 @@ def test_campaign(
 
 
 def faults(config: Path) -> list[str]:
-    return asyncio.run(findings_of(load(config), emulator_host=None)).errors
+    return asyncio.run(findings_of(load(config))).errors
 
 
 @pytest.mark.parametrize("dialect", get_args(Dialect))

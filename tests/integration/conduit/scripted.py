@@ -41,6 +41,6 @@ def records_after(
     start = server.engine.scenario.history.origin if position is None else position.commit_timestamp
     config = validated({"source": source(server, start=start), "envelope": {"format": "opencdc"}})
     out, stop = io.BytesIO(), Stop(drain_timeout=config.drain_timeout)
-    work = connector.reader.tail.tail(config.source, config.envelope, out, stop, emulator_host=None, after=position)
+    work = connector.reader.tail.tail(config.source, config.envelope, out, stop, after=position)
     asyncio.run(asyncio.wait_for(work, timeout))
     return records_of(out.getvalue())

@@ -1,6 +1,7 @@
 """Runs audits of spools against a scripted server."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from connector.core.timestamps import SECOND
@@ -17,7 +18,8 @@ def audited(target: Path | str, server: ScriptedServer, *, stopped: bool = False
     stop = Stop(drain_timeout=60 * SECOND)
     if stopped:
         stop.request()
-    work = audit(request, stop, emulator_host=server.host, planned=reports.append)
+    request = replace(request, source=request.source.model_copy(update={"emulator_host": server.host}))
+    work = audit(request, stop, planned=reports.append)
     asyncio.run(work)
     (report,) = reports
     return report

@@ -58,6 +58,7 @@ def source_of(server: ScriptedServer) -> SourceConfig:
         instance=scenario.instance,
         database=scenario.database,
         change_stream=scenario.change_stream,
+        emulator_host=server.host,
     )
 
 

@@ -14,7 +14,7 @@ from tests.connector.spanner.snapshot.scripted import serving, source_of
 @pytest.mark.parametrize("dialect", [GOOGLESQL, POSTGRESQL], ids=lambda dialect: dialect.name)
 def test_now_is_spanners_clock_in_microseconds_and_offsets_count_from_it(dialect: object) -> None:
     with serving(dialect=getattr(dialect, "name", "")) as server:
-        source = source_of(server).model_copy(update={"emulator_host": server.host})
+        source = source_of(server)
         before = server.now
         now = asyncio.run(DatabaseNow.of(source))
         assert before - 1000 < now.timestamp <= server.now
@@ -27,6 +27,6 @@ def test_now_is_spanners_clock_in_microseconds_and_offsets_count_from_it(dialect
 
 def test_a_timestamp_in_the_future_is_refused_in_one_line() -> None:
     with serving() as server:
-        source = source_of(server).model_copy(update={"emulator_host": server.host})
+        source = source_of(server)
         with pytest.raises(ConfigurationError, match="the timestamp 2999-01-01T00:00:00Z is in the future: it is 2"):
             asyncio.run(DatabaseNow.of(source, at="2999-01-01T00:00:00Z"))

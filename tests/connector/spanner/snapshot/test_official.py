@@ -44,7 +44,7 @@ def settings(sample: SampleDatabase, **more: str) -> dict[str, object]:
 
 async def described(source: SourceConfig) -> tuple[int, tuple[TableSchema, ...]]:
     """Spanner's clock, and the watched tables."""
-    async with SpannerClient.of(source, None).connected() as client:
+    async with SpannerClient.of(source).connected() as client:
         (stream,) = await change_streams(client, await dialect_of(client))
         return await current_timestamp(client), stream.tables
 

@@ -71,7 +71,7 @@ def _node(struct: Any) -> dict[str, object]:
 def recorded(server: ScriptedServer, folder: Path) -> tuple[Spool, Backfill]:
     """Records a backfill of all tables in the middle of the server's history; returns its spool."""
     source, at = source_of(server), middle(server) // 1000 * 1000
-    tables = asyncio.run(_tables(source, server.host))
+    tables = asyncio.run(_tables(source))
     spool = Spool.at(folder)
     header = initialize(spool, source.name, at + 1, "now", tables, default_schema="d")
     document = record(
@@ -87,8 +87,8 @@ def recorded(server: ScriptedServer, folder: Path) -> tuple[Spool, Backfill]:
     return spool_of(spool, document.number), document
 
 
-async def _tables(source: SourceConfig, host: str) -> list[TableSchema]:
-    async with opened(source, emulator_host=host) as stream:
+async def _tables(source: SourceConfig) -> list[TableSchema]:
+    async with opened(source) as stream:
         return list(stream.stream.tables)
 
 

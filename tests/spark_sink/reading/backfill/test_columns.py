@@ -26,7 +26,7 @@ pytestmark = pytest.mark.emulator
 
 async def recorded(sample: SampleDatabase, source: SourceConfig, spool: Spool) -> Backfill:
     """Records a backfill whose timestamp is after a change of table Singers that its discovery has not seen."""
-    async with opened(source, emulator_host=None, started=True) as stream:
+    async with opened(source, started=True) as stream:
         sample.run_ddl("ALTER TABLE Singers ADD COLUMN Added STRING(MAX) DEFAULT ('default')")
         requests = Requests.of(stream)
         now = await asyncio.to_thread(requests.clock)

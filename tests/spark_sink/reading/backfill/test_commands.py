@@ -134,14 +134,13 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
 
 async def due(
     source: SourceConfig,
-    host: str,
     spool: Spool,
     header: SpoolHeader,
     *,
     period: str = "1h",
     table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
-    async with opened(source, emulator_host=host, started=True) as stream:
+    async with opened(source, started=True) as stream:
         no_relations = Relations((), {}, frozenset(), {}, frozenset())
         requests = Requests(lambda: stream.now, lambda _: stream.stream.tables, lambda: no_relations)
         return due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)
@@ -152,13 +151,13 @@ def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_ar
         own, document = scripted_backfill(server, tmp_path)
         spool = Spool.at(tmp_path)
         header = spool.header()
-        assert asyncio.run(due(source_of(server), server.host, spool, header)) == document
+        assert asyncio.run(due(source_of(server), spool, header)) == document
         names = [table.table for table in document.tables]
         report = tuple(TableProgress(table=name, state="read") for name in names[:-1])
         lost = Progress(updated=T, tables=(*report, TableProgress(table=names[-1], state="failed")), lost=True)
         done = tuple(table.model_copy(update={"state": "done"}) for table in report[:-1])
         write_progress(own, lost.model_copy(update={"tables": (*done, *lost.tables[-2:])}))
-        again = asyncio.run(due(source_of(server), server.host, spool, header))
+        again = asyncio.run(due(source_of(server), spool, header))
         assert again is not None
         assert (again.number, again.continues, again.why) == (2, 1, "start")
         assert again.timestamp > document.timestamp
@@ -171,7 +170,7 @@ def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfil
         spool = Spool.at(tmp_path)
         name = document.tables[0].table
         source = source_of(server).model_copy(update={"tables": Tables(exclude=(name,))})
-        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        again = asyncio.run(due(source, spool, spool.header()))
         assert again is not None
         assert (again.number, again.continues) == (2, 1)
         assert {table.table for table in again.tables} == {table.table for table in document.tables} - {name}
@@ -184,10 +183,10 @@ def test_a_backfill_that_is_older_than_the_retention_is_continued_at_a_new_times
         spool, source = Spool.at(tmp_path), source_of(server)
         read = tuple(TableProgress(table=table.table, state="read") for table in document.tables)
         write_progress(own, Progress(updated=T, tables=read))
-        waiting = asyncio.run(due(source, server.host, spool, spool.header(), period="1s"))
+        waiting = asyncio.run(due(source, spool, spool.header(), period="1s"))
         assert waiting == document, "what is read has only to be delivered"
         write_progress(own, Progress(updated=T, tables=(*read[:-1], read[-1].model_copy(update={"state": "reading"}))))
-        again = asyncio.run(due(source, server.host, spool, spool.header(), period="1s"))
+        again = asyncio.run(due(source, spool, spool.header(), period="1s"))
         assert again is not None
         assert (again.number, again.continues) == (2, 1)
 
@@ -209,7 +208,7 @@ def test_tables_that_the_retention_has_cut_off_are_read_at_a_new_timestamp_and_t
         line = str(_lost(first))
         assert "Spanner no longer retains the rows as of" in line
         assert "Run it again: those tables are read at a new timestamp, without a gap" in line
-        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        again = asyncio.run(due(source, spool, spool.header()))
         assert again is not None
         done = {table.table for table in first.progress.tables if table.state == "done"}
         left = {table.table for table in again.tables}
@@ -248,7 +247,7 @@ def test_a_backfill_that_its_sink_has_given_up_is_continued_with_the_reason(tmp_
         (one,) = backfills(spool)
         assert str(_lost(one)).startswith("backfill 1: its rows are too old for the sink; not done: ")
         assert "can only be read at a new timestamp" in spool_text(spool_report(spool))
-        again = asyncio.run(due(source, server.host, spool, spool.header()))
+        again = asyncio.run(due(source, spool, spool.header()))
         assert again is not None
         assert (again.number, again.continues, {table.table for table in again.tables}) == (2, 1, set(names[1:]))
         assert unfinished_tables(spool) == set(names[1:])
@@ -265,7 +264,7 @@ def test_a_backfill_that_may_outlast_the_retention_is_reported_before_it_starts(
         for folder, table_bytes in (("unknown", {}), ("huge", sizes)):
             spool = Spool.at(tmp_path / folder)
             header = initialize(spool, source_of(server).name, document.timestamp + 1, "now", [], default_schema="d")
-            asyncio.run(due(source_of(server), server.host, spool, header, table_bytes=table_bytes))
+            asyncio.run(due(source_of(server), spool, header, table_bytes=table_bytes))
             assert ["set a longer version_retention_period first" in text for text in said] == [True] * bool(
                 table_bytes
             )

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.emulator
 
 
 async def watched(source: SourceConfig) -> tuple[list[TableSchema], int]:
-    async with opened(source, emulator_host=None) as stream:
+    async with opened(source) as stream:
         return list(stream.stream.tables), stream.now
 
 

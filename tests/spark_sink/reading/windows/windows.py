@@ -72,7 +72,7 @@ def configured(folder: Path, scenario: Scenario, server: ScriptedServer, **sourc
 
 def done(config: Config, reader: ReaderOf) -> list[dict[str, Any]]:
     """Reads to the end; returns all events of the spool."""
-    asyncio.run(read(config, Stop(drain_timeout=60 * SECOND), emulator_host=None, reader=reader))
+    asyncio.run(read(config, Stop(drain_timeout=60 * SECOND), reader=reader))
     return events(config)
 
 

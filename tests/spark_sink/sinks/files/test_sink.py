@@ -1,7 +1,6 @@
 """The file sink's process: ``python -m spark_sink CONFIG``."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -267,7 +266,6 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
     async def run() -> None:
         sink = SinkProcess(
             [sys.executable, "-m", "tests.spark_sink.sinks.files.failing_sink", configured, str(tmp_path / "runs")],
-            dict(os.environ),
             progress=lambda: 0,
             stop=stop,
             drain=60.0,

@@ -100,11 +100,11 @@ def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplo
     with served(split(tables=tables)) as server:
         sink = {"type": "tables", "format": "iceberg", "path": str(tmp_path / "lake")}
         config = validated({**settings(server, tmp_path / "spool"), "sink": sink})
-        asyncio.run(check_sink(config, emulator_host=None))
-        (reported,) = [one for one in asyncio.run(findings_of(config, emulator_host=None)).errors if "Files" in one]
+        asyncio.run(check_sink(config))
+        (reported,) = [one for one in asyncio.run(findings_of(config)).errors if "Files" in one]
 
         async def started() -> None:
-            async with opened(config.source, emulator_host=None, started=False) as stream:
+            async with opened(config.source, started=False) as stream:
                 warn(config, stream)
 
         asyncio.run(started())

@@ -112,7 +112,7 @@ class Altering:
         return str(at.rfc3339())
 
     def _read(self) -> None:
-        asyncio.run(read(self._config(), Stop(drain_timeout=1), emulator_host=self._source.host))
+        asyncio.run(read(self._config(), Stop(drain_timeout=1)))
 
     # The sink.
 
