@@ -1,13 +1,19 @@
 """Settings of all tests. Campaigns, which are marked slow, run only with `pytest --run-slow`."""
 
+import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.cloud_storage import bucket as bucket
-from tests.cloud_storage import cloud_storage as cloud_storage
-from tests.cloud_storage import gcs_proxy as gcs_proxy
+from tests import without_pandas
+
+without_pandas.hide()
+
+from tests.cloud_storage import bucket as bucket  # noqa: E402
+from tests.cloud_storage import cloud_storage as cloud_storage  # noqa: E402
+from tests.cloud_storage import gcs_proxy as gcs_proxy  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
@@ -29,3 +35,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pandas can be imported, here and in the processes that the test starts."""
+    monkeypatch.setattr(sys, "path", without_pandas.shown(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(without_pandas.shown(os.environ["PYTHONPATH"].split(os.pathsep))))

@@ -23,6 +23,7 @@ from tests.integration.commands import COMMAND, environment
 from tests.integration.commands import run as run_command
 from tests.java import java_options
 from tests.soak.process_tree import kill, process_tree
+from tests.without_pandas import with_hidden
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 60.0
@@ -151,7 +152,7 @@ def started(command: str, config: Path) -> Iterator[Service]:
             stderr=err,
             env={
                 **environment(None),
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": with_hidden(str(ROOT)),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "JDK_JAVA_OPTIONS": java_options(),
             },

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import ROOT, blocks
+from tests.without_pandas import with_hidden
 
 _CLEAN = os.environ.get("SPANNER_CDC_SNIPPETS", "")
 BIN = Path(_CLEAN).absolute() / "bin" if _CLEAN else Path(sys.executable).parent
@@ -19,7 +20,7 @@ def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK_"))}
     path = os.pathsep.join([str(BIN), kept.get("PATH", "")])
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts twice as fast
-    clone = {} if _CLEAN else {"PYTHONPATH": str(ROOT)}
+    clone = {} if _CLEAN else {"PYTHONPATH": with_hidden(str(ROOT))}
     return {**kept, "PATH": path, "JDK_JAVA_OPTIONS": java, **clone, **more}
 
 

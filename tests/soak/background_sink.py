@@ -13,6 +13,7 @@ from connector.config import Config, SparkConfig
 from spark_sink.run import Event, Events, Sink, delivery_of
 from spark_sink.session import session
 from tests.java import java_options
+from tests.without_pandas import with_hidden
 
 _HURRY = {
     "JDK_JAVA_OPTIONS": java_options(),
@@ -25,7 +26,7 @@ def prepare_environment(root: Path) -> None:
     """Sets environment variables for Spark's processes, and for gRPC beside them."""
     for name, value in _HURRY.items():
         os.environ.setdefault(name, value)
-    os.environ["PYTHONPATH"] = str(root)
+    os.environ["PYTHONPATH"] = with_hidden(str(root))
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
 

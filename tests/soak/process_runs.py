@@ -19,6 +19,7 @@ from tests.soak.faults.process_faults import ENVIRONMENT, marks
 from tests.soak.incident import OLD_COPIES, ExplainedEndError, Incident, explains, reports_loss
 from tests.soak.plan import Plan, ProcessRun, run_without_kills
 from tests.soak.process_tree import command, is_driver, is_jvm, is_reader, is_worker, kill, process_tree
+from tests.without_pandas import with_hidden
 
 ROOT = Path(__file__).parents[2]
 _POLL = 0.01
@@ -76,7 +77,7 @@ def environment(faults: str) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"},
         ENVIRONMENT: faults,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": with_hidden(str(ROOT)),
         "PYTHONFAULTHANDLER": "1",
     }
 

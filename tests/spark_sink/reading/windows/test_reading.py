@@ -46,6 +46,13 @@ def test_executors_read_what_one_process_reads(
     assert last.watermark_high == scenario.history.horizon
 
 
+@pytest.mark.usefixtures("pandas")
+def test_executors_read_what_one_process_reads_where_pandas_is_installed(spark: SparkSession, tmp_path: Path) -> None:
+    with served() as (scenario, server):
+        expected = done(configured(tmp_path / "process", scenario, server), in_process)
+        assert done(configured(tmp_path / "executors", scenario, server), on_executors(spark)) == expected
+
+
 def test_new_tables_have_the_schemas_that_one_process_gives_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.usefixtures("pandas")
 def test_a_spool_is_read_as_a_batch_and_as_a_stream_through_spark_connect(tmp_path: Path) -> None:
     spool = SpoolMaker(tmp_path / "spool")
     ids = spool.fill(epochs=5)

@@ -1,0 +1,3 @@
+"""Stands before pandas."""
+
+raise ImportError("tests hide pandas", name="pandas")
