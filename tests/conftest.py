@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import without_pandas
+from tests.java import spark_home
 
 without_pandas.hide()
+os.environ.setdefault("SPARK_HOME", spark_home())
 
 from tests.cloud_storage import bucket as bucket  # noqa: E402
 from tests.cloud_storage import cloud_storage as cloud_storage  # noqa: E402

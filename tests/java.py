@@ -1,5 +1,8 @@
 """The JVMs that tests start: they compile less, and take Spark's classes from an archive if there is one.
 
+Their Python processes import PySpark as it is installed: from Spark's own archive of its Python files, each would
+compile what it imports, for most of a second.
+
 A test starts Spark up to a dozen times, and most of a start is loading classes. ``python -m tests.java`` runs a small
 job once and archives the classes that it has loaded (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html):
 a start then takes half the time. An archive is of one Java and of one installed Spark; for another one Java ignores it.
@@ -9,6 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
@@ -22,11 +28,28 @@ def java_options() -> str:
     return f"{_QUICK} {_SILENT} -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto" if ARCHIVE.exists() else _QUICK
 
 
+def spark_home() -> str:
+    """The value of ``SPARK_HOME``: all of the installed Spark but the archives of its Python files."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(sys.prefix, f"spark-{version('pyspark')}")
+    home.mkdir(exist_ok=True)
+    for folder in ("bin", "jars"):
+        with suppress(FileExistsError):
+            (home / folder).symlink_to(Path(spec.origin).parent / folder)
+    return str(home)
+
+
 def archive() -> None:
     """Makes the archive; without it tests take longer, and do the same."""
     made = ARCHIVE.with_suffix(".new")
     options = f"{_QUICK} {_SILENT} -Xlog:disable -XX:ArchiveClassesAtExit={made}"
-    environment = os.environ | {"JDK_JAVA_OPTIONS": options, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = os.environ | {
+        "JDK_JAVA_OPTIONS": options,
+        "SPARK_HOME": spark_home(),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     command = [sys.executable, "-c", "from tests.java import run_job; run_job()"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     if made.exists():
