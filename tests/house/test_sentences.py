@@ -1,4 +1,4 @@
-"""Sentences of README and docs stay short enough to be read once.
+"""Sentences of README, CHANGELOG and docs stay short enough to be read once.
 
 Counted is prose: fenced blocks, tables, headings and pages that are made from code are left out. Inline code is one
 word, and a link counts by its text.
@@ -12,7 +12,7 @@ from tests.house.project import ROOT, files
 
 WORDS = 35
 
-_PAGES = ("README.md", "CONTRIBUTING.md", "docs")
+_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs")
 _MADE = "<!-- Made "
 """How a page begins its first comment that is made from code, or from what a program has seen."""
 
@@ -69,3 +69,14 @@ def test_a_sentence_has_at_most_35_words() -> None:
 
 def test_the_pages_are_found() -> None:
     assert {Path(path).parts[0] for path in pages()} == set(_PAGES)
+
+
+def test_each_change_stands_once_and_below_added_changed_or_fixed() -> None:
+    versions = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
+    for version in versions:
+        name, *sections = version.split("\n### ")
+        assert "\n- " not in name
+        titles = [section.split("\n", 1)[0] for section in sections]
+        assert titles == [title for title in ("Added", "Changed", "Fixed") if title in titles]
+    entries = [entry for version in versions for entry in version.split("\n- ")[1:]]
+    assert len(set(entries)) == len(entries)

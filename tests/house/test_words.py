@@ -27,7 +27,7 @@ EXCEPTIONS = {
 }
 """Contexts in which a word of the right column is right; matched around it."""
 
-_PAGES = ("README.md", "docs")
+_PAGES = ("README.md", "CHANGELOG.md", "docs")
 _GLOSSARY = "CONTRIBUTING.md"
 
 
