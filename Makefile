@@ -98,12 +98,13 @@ $(LAKEHOUSE)/.installed: $(VENV)/.installed
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.
 # Old libraries warn of what they will end; only here a warning is no error.
 OLDEST := $(VENV)/oldest
-CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/test_dead_letters_command spanner/decoding/test_chunks \
-    spanner/decoding/test_walk envelope/test_events envelope/test_opencdc reader/test_change_stream spanner/snapshot/test_reading spanner/snapshot/test_row_block spanner/test_transport storage/test_gcs \
-    spool/storage/test_storage_contract telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
-  $(addprefix tests/spark_sink/,$(addsuffix .py,sinks/bigquery/deliveries/test_errors sinks/bigquery/tables/test_names sinks/bigquery/rows/test_builder \
-    encoding/test_avro sinks/files/test_writer sinks/shared/test_gcs_destination sources/changes/test_batch sources/changes/test_old_spark \
-    sources/changes/test_stream))
+CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/test_dead_letters_command envelope/test_events envelope/test_opencdc \
+    reader/test_change_stream spanner/decoding/test_chunks spanner/decoding/test_walk spanner/snapshot/test_reading \
+    spanner/snapshot/test_row_block spanner/test_transport spool/storage/test_gcs spool/storage/test_storage_contract \
+    telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
+  $(addprefix tests/spark_sink/,$(addsuffix .py,encoding/test_avro sinks/bigquery/deliveries/test_errors sinks/bigquery/rows/test_builder \
+    sinks/bigquery/tables/test_names sinks/files/test_writer sinks/shared/test_gcs_destination sources/changes/test_batch \
+    sources/changes/test_old_spark sources/changes/test_stream))
 
 test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
