@@ -17,7 +17,7 @@ from pathlib import PurePath
 import coverage
 
 LEAST_COVERED = 10
-"""How many of the least covered files are printed."""
+"""The number of least covered files that are printed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What mkdocs.yml needs beyond its options: a link to a file outside docs/ becomes its text, for a site has none."""
+"""Hooks of mkdocs.yml: a link to a file outside docs/ becomes its text, because a site has no such file."""
 
 import re
 from pathlib import PurePosixPath

@@ -66,7 +66,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 @click.option("--short", is_flag=True, help="Run a short form in little more than a minute; the figures are rough.")
 @click.option("--growth", type=int, help="The most mods of the growing backlog; 4 times --mods by default.")
 def main(mods: int, rounds: int, only: tuple[str, ...], growth: int | None, *, short: bool) -> None:
-    """Run the benchmarks and print a table; all of them in full write results.json and results.svg, too."""
+    """Runs the benchmarks and prints a table; all of them in full write results.json and results.svg, too."""
     size = _SHORT if short else Size(mods, rounds, grown=growth or 4 * mods)
     fewer = replace(size, rounds=max(size.rounds // 2, 1))
     longer = size if short else replace(size, mods=2 * mods, baseline_share=size.baseline_share / 2)

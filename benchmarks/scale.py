@@ -18,7 +18,7 @@ _MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 @click.option("--partitions", default=5000, show_default=True, help="How many are busy.")
 @click.option("--seconds", default=180.0, show_default=True, help="How long the busy and the idle partitions are read.")
 def main(what: tuple[str, ...], mode: PartitionMode, seconds: float, partitions: int, *, on_executors: bool) -> None:
-    """Measure 5,000 busy partitions of which 20 % split per minute, 10,000 idle ones, and 1,000,000 mods of backlog."""
+    """Measures 5,000 busy partitions (20 % split per minute), 10,000 idle ones, and 1,000,000 mods of backlog."""
     if on_executors:
         from benchmarks.scaling import executors  # PySpark is needed for nothing else here
 

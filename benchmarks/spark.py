@@ -191,7 +191,7 @@ def _to_bigquery(spark: Subject, sealed: _Sealed, endpoints: tuple[str, str]) ->
 
 
 def _filled(sealed: _Sealed) -> tuple[int, int]:
-    """How many of the first epochs, and of all, have rows."""
+    """The number of the first epochs, and of all, that have rows."""
     filled = [bool(manifest.files) for manifest in Spool.at(sealed.path).manifests(1, sealed.epochs)]
     return sum(filled[: sealed.first_epochs]), sum(filled)
 

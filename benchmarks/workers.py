@@ -16,7 +16,7 @@ from benchmarks.wire import compared, sides
 
 _PARTITIONS = 4
 _LONGER = 4
-"""How many times as many mods a round has as elsewhere."""
+"""The factor by which a round has more mods than elsewhere."""
 
 
 def workers(size: Size) -> Iterator[Result]:

@@ -73,7 +73,7 @@ _MODULES = {
     "run_sink": "connector.api.sinks",
     "tail": "connector.api.commands",
 }
-"""Where a name is defined; a name of ``__all__`` that is not here is an error of :mod:`connector.errors`."""
+"""The module that defines each name; a name of ``__all__`` that is not here is an error of :mod:`connector.errors`."""
 
 
 if not TYPE_CHECKING:  # else type checkers would take every misspelt name for one of these

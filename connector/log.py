@@ -259,7 +259,7 @@ def say(
 
 
 def style() -> tuple[bool, bool]:
-    """How this process logs, to start another likewise: whether as JSON, and whether verbosely."""
+    """The logging style of this process, to start another likewise: (as JSON, verbose)."""
     return _is_json(), logging.getLogger("connector").isEnabledFor(logging.DEBUG)
 
 

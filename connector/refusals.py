@@ -11,7 +11,7 @@ _Meaning = TypeVar("_Meaning")
 
 
 class Refusal(NamedTuple):
-    """Why a service refuses a request, as a clause, and what to do."""
+    """The reason why a service refuses a request, as a clause, and a hint."""
 
     why: str
     hint: str

@@ -21,7 +21,7 @@ from emulator.workload.tables import Dialect
 
 @click.group()
 def main() -> None:
-    """Run the official Spanner emulator, or a scripted Spanner server."""
+    """Runs the official Spanner emulator, or a scripted Spanner server."""
 
 
 @main.command()
@@ -31,7 +31,7 @@ def main() -> None:
     help="How long a change stream partition lasts, up to twice that; 20 if not given.",
 )
 def start(churn_seconds: int | None) -> None:
-    """Find or start an emulator, print SPANNER_EMULATOR_HOST=HOST:PORT, and run it until Ctrl-C."""
+    """Finds or starts an emulator, prints SPANNER_EMULATOR_HOST=HOST:PORT, and runs it until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with find_or_start(churn_seconds=churn_seconds) as emulator:
@@ -60,7 +60,7 @@ def start(churn_seconds: int | None) -> None:
     help="Inject faults into queries, drawn from the same seed.",
 )
 def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: PartitionMode | None, *, faults: bool) -> None:
-    """Serve a scenario that starts now, print its address and names as NAME=VALUE, and run until Ctrl-C."""
+    """Serves a scenario that starts now, prints its address and names as NAME=VALUE, and runs until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     scenario = Scenario.generate(seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode)
     try:
@@ -74,7 +74,7 @@ def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: Partition
 
 
 def _run_until_interrupted(what: str) -> NoReturn:
-    """Print what is running, and wait for the interrupt that ends it."""
+    """Prints what is running, and waits for the interrupt that ends it."""
     click.echo(f"running ({what}); Ctrl-C ends it", err=True)
     while True:
         signal.pause()

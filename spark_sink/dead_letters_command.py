@@ -146,7 +146,7 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
 
 
 def _of_table(store: DeadLetters, config: Config, table: str) -> str:
-    """Which table has none, and which tables have some: a name is easily mistyped."""
+    """A line that says which table has none, and which tables have some, because a name is easily mistyped."""
     others = ", ".join(sorted({file.table for file in _files_of(store, config)}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 

@@ -30,7 +30,7 @@ INTERVAL = 2.0
 """Seconds between two looks, whether micro-batches come or not."""
 
 _INTERVALS_OF_A_BUCKET = 5
-"""How many times as long it is in Cloud Storage, which counts reads: a look reads all records of backfills."""
+"""The factor by which it is longer in Cloud Storage, which bills reads: a check reads all records of backfills."""
 
 E = TypeVar("E")
 

@@ -150,7 +150,7 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to requests that `meets` chooses by method and path, `times` times.
+    """A fault of the requests that `meets` chooses by method and path, `times` times.
 
     With a `status` it is the answer, with `body`, or as Cloud Storage tells an error; with `takes` the server has taken
     only so many bytes of an upload in chunks; else the connection is cut: after so many bytes of the request, or, with

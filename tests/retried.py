@@ -1,4 +1,4 @@
-"""What a process notes of what it retries, for tests of the places that do."""
+"""The retries that a process has noted, for tests of the places that retry."""
 
 import time
 from collections.abc import Callable

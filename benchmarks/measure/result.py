@@ -18,7 +18,7 @@ _HEAD = f"{'':20} {'dialect':11} {'framing':7} {'events/s':>9} {'baseline':>9}  
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times faster or cheaper than the baseline: the median of all rounds and the extremes."""
+    """The factor by which it is faster or cheaper than the baseline: the median of all rounds and the extremes."""
 
     median: float
     least: float

@@ -27,7 +27,7 @@ BLOCK = {1: 20_000, 50: 2_000}
 """Records of a partition in a second of commit time, by the mods of a record."""
 
 START = parse("2026-01-01T00:00:00Z")
-"""When a replay starts, in nanoseconds since 1970."""
+"""The start of a replay, in Unix nanoseconds."""
 
 _CLOCK = b"2026-02-01T00:00:00Z"
 _SECOND, _FRACTION = "2026-01-01T00:00:00", ".999999"

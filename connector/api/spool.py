@@ -12,7 +12,7 @@ from connector.spool import consumers, reading
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProgress:
-    """How far a consumer of a spool is.
+    """The progress of a consumer of a spool.
 
     Attributes:
         name: the consumer's name.

@@ -163,7 +163,7 @@ def _errors_of(checked: Callable[[Config], None], config: Config) -> list[str]:
 
 
 def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
-    """Where the first queries after an epoch start: the initial query always at its own start."""
+    """The start of the first queries after an epoch; the initial query always starts at its own start."""
     initial = [at.start_timestamp for at in cut if at.token == INITIAL_TOKEN]
     return initial[0] if initial else newest.watermark_high
 

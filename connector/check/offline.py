@@ -70,7 +70,7 @@ def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> lis
 
 
 def sink_locations(config: Config, needs: Needs) -> Iterable[Location]:
-    """Where the sink writes, if the command has one that does."""
+    """The locations that the sink writes, if the command has one that does."""
     return sink_type(config.sink.type).locations(config.sink) if needs.sink and needs.spark else ()
 
 

@@ -1,4 +1,4 @@
-"""Where a new spool starts: ``check`` and the daemon decide it alike."""
+"""The start of a new spool: ``check`` and the daemon decide it alike."""
 
 from contextlib import suppress
 

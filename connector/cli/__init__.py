@@ -35,7 +35,7 @@ _COMMANDS = {
     "resume": ("states:resume_command", "Resumes a paused stream from its last epoch."),
     "dead-letters": ("dead_letters:dead_letters_group", "Lists and replays events that the destination rejected."),
 }
-"""Where each command is: a module of this package and its name there; and its line in the help of ``spanner-cdc``."""
+"""The module of this package and the name there of each command, and its line in the help of ``spanner-cdc``."""
 
 
 class Commands(click.Group):

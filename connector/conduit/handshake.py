@@ -1,4 +1,4 @@
-"""How Conduit starts a plugin: as hashicorp/go-plugin does, by environment variables and one line on standard output.
+"""The handshake of a plugin with Conduit, as hashicorp/go-plugin's: environment variables, one line on standard output.
 
 See https://github.com/hashicorp/go-plugin/blob/main/docs/internals.md. The line says which protocol is spoken, and on
 which socket. After it standard output is Conduit's log, as standard error is: there it reads lines of go-hclog's JSON.

@@ -1,4 +1,4 @@
-"""Why a pipeline does not run, in one line: by the names of Conduit's settings, and with what helps there. Pure.
+"""The reason why a pipeline does not run, in one line, with the names of Conduit's settings and a hint. Pure.
 
 Errors are written for our own configuration and our own commands. A pipeline has no spool, its settings have no section
 ``source``, and where it has a position, the setting ``start`` is not used.

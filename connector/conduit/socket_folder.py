@@ -43,7 +43,7 @@ def socket_folder(parent: str | None) -> Iterator[Path]:
 
 
 def no_socket(folder: str, why: str) -> str:
-    """That a folder cannot hold a socket, in one line."""
+    """The error of a folder that cannot hold a socket, in one line."""
     return f"{folder}: no socket can be created in it: {why}"
 
 

@@ -70,7 +70,7 @@ class Config(Section):
     spark: SparkConfig = SparkConfig()
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
-    """How long Ctrl-C and SIGTERM may drain; what is not sealed by then is read again."""
+    """The longest time that Ctrl-C and SIGTERM may drain; what is not sealed by then is read again."""
 
     @model_validator(mode="after")
     def _executors_reach_the_spool(self) -> "Config":

@@ -53,7 +53,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows are wanted: of the tables in ``numbers`` those in these of ``count`` buckets, of others all."""
+    """The selected rows: of the tables in ``numbers`` those in these of ``count`` buckets, of others all."""
 
     count: int = 1
     numbers: Mapping[str, frozenset[int]] = field(default_factory=dict)

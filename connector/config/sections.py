@@ -44,19 +44,19 @@ class SourceConfig(Section):
     change_stream: str
     """The change stream."""
     start: TimestampText = "now"
-    """Where reading begins while the spool has no epochs: ``now``, an offset such as ``-15m``, or RFC 3339 in
-    quotes."""
+    """The start of reading while the spool has no epochs: ``now``, an offset such as ``-15m``, or RFC 3339 in quotes.
+    """
     end: TimestampText | None = None
     """The last commit timestamp to read, inclusive; without one reading does not end. A later run with a later end
     continues."""
     heartbeat: Duration = SECOND
-    """How far the watermark may lag on idle partitions, 1s to 300s."""
+    """The longest lag of the watermark on idle partitions, 1s to 300s."""
     rpc_priority: Literal["low", "medium", "high"] = "high"
     """The priority of the queries in Spanner."""
     database_role: str | None = None
     """A role of fine-grained access control to read with."""
     reader: Literal["process", "executors"] = "process"
-    """Who reads: processes of this machine, or Spark's executors, window by window."""
+    """The processes that read: those of this machine, or Spark's executors, window by window."""
     workers: int | None = Field(default=None, ge=1, le=64)
     """Processes that read beside the daemon's own; by default half the cores, 4 at most, and 1 against an emulator."""
     tables: Tables = Tables()
@@ -68,7 +68,7 @@ class SourceConfig(Section):
     backfill: bool = False
     """``run``: deliver every row as of the start first, then the stream; ``start`` must be now."""
     complete_rows: bool = False
-    """Read the columns that a change stream which captures only changes omits."""
+    """Reads the columns that a change stream which captures only changes omits."""
     emulator_host: str | None = Field(default=None, validate_default=True)
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 
@@ -129,14 +129,14 @@ class SourceConfig(Section):
 
 
 class SpoolConfig(Section):
-    """Where epochs are kept, and how many bytes of them."""
+    """The place where epochs are kept, and the limit of their bytes."""
 
     path: str = "./spool"
     """A local folder, or ``gs://bucket/prefix``."""
     user_project: str | None = None
     """The project that is billed for requests to the bucket, where the requester pays."""
     seal_interval: Duration = SECOND
-    """How long an epoch gathers complete transactions before it is sealed."""
+    """The time for which an epoch gathers complete transactions before it is sealed."""
     max_bytes: Size = Field(default=10 * 1024**3, gt=0)
     """Bytes of segments, manifests and cuts; beyond this the reader waits for its consumers."""
 
@@ -204,7 +204,7 @@ class SparkConfig(Section):
 
 
 class StatusConfig(Section):
-    """Where the status page and the metrics are served; with a ``token`` only to clients that send it."""
+    """The address of the status page and the metrics; with a ``token`` they are served only to clients that send it."""
 
     host: str = "127.0.0.1"
     """The address that is served. With any other than loopback set ``token``."""

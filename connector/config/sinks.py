@@ -52,7 +52,7 @@ class SinkConfig(Section):
     name: str = ""
     """The sink's consumer in the spool; by default the type. Another for a second sink of one spool."""
     dead_letters: str = "./dead-letters"
-    """Where rows go that cannot be written: a folder, or ``gs://bucket/prefix``."""
+    """The store of rows that cannot be written: a folder, or ``gs://bucket/prefix``."""
     user_project: str | None = None
     """The project that is billed for requests to the sink's buckets, where the requester pays."""
 
@@ -183,7 +183,7 @@ class SinkType(ABC, Generic[C]):
         return {}
 
     def library_errors(self, sink: C, spark: SparkConfig) -> Sequence[str]:
-        """Why the installed Spark cannot write the destination; calls no server."""
+        """The reasons why the installed Spark cannot write the destination; calls no server."""
         return []
 
     def stream_decides(self, sink: C) -> bool:

@@ -25,7 +25,7 @@ _LINES_BEFORE_OFFSETS = 2
 
 
 class _Offset(msgspec.Struct, frozen=True):
-    """What is compared of an offset (:class:`spark_sink.sources.changes.offsets.Offset`)."""
+    """The fields of an offset (:class:`spark_sink.sources.changes.offsets.Offset`) that are compared."""
 
     epoch: int
     spool: str = ""
@@ -103,7 +103,7 @@ def _difference(spool: Spool, offset: _Offset) -> str:
 
 
 def _contradiction(spool: Spool, offset: _Offset) -> str:
-    """Why the spool is not that of the offset; empty if it is, or may be."""
+    """The reason why the spool is not that of the offset; empty if it is, or may be."""
     try:
         found = spool.header().spool_id
     except FileNotFoundError:

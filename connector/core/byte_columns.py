@@ -93,14 +93,14 @@ def bytes_of(values: pa.Array) -> memoryview:
 
 
 def ends_of(values: pa.Array) -> Int64s:
-    """Where each value ends in :func:`bytes_of`."""
+    """The offset at which each value ends in :func:`bytes_of`."""
     offsets = offsets_of(values)
     ends: Int64s = (offsets[1:] - offsets[0]).astype(np.int64)
     return ends
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each value begins in the array's buffer, and where the last one ends."""
+    """The offset at which each value begins in the array's buffer, and that at which the last one ends."""
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
 
 

@@ -164,7 +164,7 @@ class Changes:
         return Changes(self.batch.slice(start, max(stop - start, 0)), self.record_schemas)
 
     def passed(self, timestamp: int) -> int:
-        """How many records were committed at or before ``timestamp``; they must be in the order of their timestamps."""
+        """The number of records committed at or before ``timestamp``; they must be in the order of their timestamps."""
         return int(np.searchsorted(self.commit_timestamps, timestamp, "right"))
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> "Changes":

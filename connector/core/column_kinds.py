@@ -118,7 +118,7 @@ POSTGRESQL_TYPES: Mapping[str, Mapping[str, object]] = {
 
 GOOGLESQL_ARRAY = re.compile(r"ARRAY<(.+)>(?:\(vector_length\s*=>\s*\d+\))?")
 POSTGRESQL_ARRAY = re.compile(r"(.+)\[\](?: vector length \d+)?", re.IGNORECASE)
-"""How each dialect's INFORMATION_SCHEMA names an array; the group is the type of the elements."""
+"""The name of an array in each dialect's INFORMATION_SCHEMA; the group is the type of the elements."""
 
 _KINDS = {(entry.code, entry.annotation): entry.kind for entry in CATALOGUE}
 
@@ -162,7 +162,7 @@ def type_code(type_json: str) -> str:
 
 
 class Layout(Enum):
-    """How a sink holds the values of a column."""
+    """The layout in which a sink holds the values of a column."""
 
     VALUE = auto()
     """One value a row: the column is not an array."""

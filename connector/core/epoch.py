@@ -246,7 +246,7 @@ class EpochBuffer:
 
 
 def _fitting(changes: Changes, high: int, room: int, *, whole: bool) -> int:
-    """How many records up to ``high`` fit, without splitting those of one commit timestamp."""
+    """The number of records up to ``high`` that fit, without splitting those of one commit timestamp."""
     at = changes.commit_timestamps[: changes.passed(high)]
     fitting = int(np.searchsorted(np.cumsum(changes.sizes[: len(at)]), room, "right"))
     if fitting < len(at):

@@ -150,7 +150,7 @@ Record = (
 
 
 def timestamp_of(record: Record) -> int:
-    """When a record was committed, or what it announces happens; Unix nanoseconds."""
+    """The timestamp of a record's commit, or of what it announces; Unix nanoseconds."""
     match record:
         case DataChangeRecord() | PartitionEventRecord():
             return record.commit_timestamp

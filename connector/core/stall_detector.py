@@ -32,7 +32,7 @@ class StallDetector:
         self.stalled_for = 0.0
         """Seconds that the watermark has not moved, without those in which it waited for this reader."""
         self.times = 0
-        """How often the present stall has been reported."""
+        """The number of reports of the present stall."""
 
     def look(self, at: float, *, watermark: int, clock: int, waits_for_reader: bool) -> bool:
         """True if Spanner's clock is to be requested, for :meth:`is_stalled`.

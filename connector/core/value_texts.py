@@ -84,7 +84,7 @@ def are_numbers(at: Int64s, end: Int64s) -> Bools:
 
 
 def string_starts(data: Bytes, at: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
-    """Where the texts of strings begin, and which values that have the tag of a string are strings and nothing else."""
+    """The offsets at which the texts of strings begin, and a mask of the values that are just a string."""
     start, length = at + 1, end - at - 1
     whole = data[at] == length  # of less than 128 bytes
     whole &= length < _TWO_BYTES

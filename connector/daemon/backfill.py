@@ -46,7 +46,7 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """How the tables are read.
+    """The options for reading the tables.
 
     Attributes:
         tables: patterns of the tables to read; empty for all that the configuration keeps.

@@ -70,7 +70,7 @@ class SinkDataLostError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a sink without progress is started, and the pauses between, in seconds; each doubles."""
+    """The number of starts of a sink without progress, and the pauses between them, in seconds; each pause doubles."""
 
     attempts: int = 10
     first: float = 1.0

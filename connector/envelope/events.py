@@ -64,7 +64,7 @@ def _nested_json(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EventValue:
-    """How the values of one kind become Datastream's.
+    """The conversion of the values of one kind to Datastream's.
 
     Attributes:
         convert: turns a value of Spanner's JSON encoding into Datastream's; None where they are the same.

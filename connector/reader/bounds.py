@@ -1,4 +1,4 @@
-"""Where the queries of partitions end, and what an end proves.
+"""The ends of the queries of partitions, and what an end proves.
 
 A query has an end if the user has given one, and in the MUTABLE_KEY_RANGE mode, where the end may lie at most half an
 hour ahead of Spanner's clock: a window. A window reaches beyond what is known of Spanner's clock, so that its end
@@ -38,7 +38,7 @@ class Bounds:
         """Partitions before whose next query Spanner's clock has to be requested."""
 
     def of(self, token: str, start: int) -> int | None:
-        """Where a query ends: at the user's end, or a window's; windows are spread, lest all end at once."""
+        """The end of a query: the user's, or a window's; windows are spread so that not all end at once."""
         if self._window is None:
             return self._end
         window = max(self._clock.passed, start) + self._window - crc32(token.encode()) % (self._window // 2)

@@ -37,7 +37,7 @@ from connector.spanner.workers.pool import Workers
 from connector.telemetry.metrics import ReaderMetrics
 
 WINDOW = 30 * MINUTE
-"""How far the end of a query may lie ahead in the MUTABLE_KEY_RANGE mode."""
+"""The longest time by which a query may end in the future in the MUTABLE_KEY_RANGE mode."""
 
 MOST_BY_DEFAULT = 4
 """The most workers where their number is not configured."""
@@ -84,7 +84,7 @@ class OpenStream:
 
     @property
     def retention(self) -> RetentionPeriod:
-        """How long Spanner keeps its records."""
+        """The time for which Spanner keeps its records."""
         return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
 
     def resolve(self, text: str) -> int:
@@ -92,7 +92,7 @@ class OpenStream:
         return resolve_timestamp(text, self.now)
 
     def end(self, *, until_now: bool = False) -> int | None:
-        """Where reading ends, inclusive; None if it does not end.
+        """The end of reading, inclusive; None if it does not end.
 
         Args:
             until_now: whether Spanner's clock is the end, unless the configured end is before it.
@@ -170,7 +170,7 @@ class OpenStream:
 
     @property
     def workers(self) -> int:
-        """How many processes read it; 1 means this process.
+        """The number of processes that read it; 1 means this process.
 
         By default one for two cores, because the coordinator and the sink need some too, and 1 for an emulator.
         """

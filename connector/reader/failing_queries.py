@@ -29,7 +29,7 @@ class FailingQueries:
         self._metrics = metrics
         self._proof = 2 * heartbeat
         self._since: dict[str, int] = {}
-        """When each partition's query was sent, or has moved its progress since; nanoseconds since 1970."""
+        """The time when each partition's query was sent, or last moved its progress; Unix nanoseconds."""
 
     def waits(self, token: str) -> None:
         """A query is sent, or pulled from after a pause: from now on it is waited for."""
@@ -68,7 +68,7 @@ class FailingQueries:
         )
 
     def _cause(self, token: str, error: BaseException | None, text: str) -> Cause:
-        """Why queries are sent again; a partition's token is replaced by its name."""
+        """The cause of repeated queries; a partition's token is replaced by its name."""
         host, name = self._metrics.endpoint or "its endpoint", partition_name(token)
         text = text.replace(token, name) if token else text
         match error:

@@ -34,7 +34,7 @@ class FlowControl:
         self._resumed: set[str] = set()
         """Partitions that were woken and have returned nothing yet."""
         self.waiting = 0
-        """How many partitions wait."""
+        """The number of partitions that wait."""
 
     def admits(self, *, held: int, ready: int, laggard: bool) -> bool:
         """True if a partition may read on.

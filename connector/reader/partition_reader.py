@@ -234,7 +234,7 @@ class PartitionReader:
 
 
 class _Credentials:
-    """How long the credentials have been refused: since when no query was accepted, by the loop's clock."""
+    """The time since which credentials have been refused and no query was accepted, by the loop's clock."""
 
     refused_since: float | None = None
 

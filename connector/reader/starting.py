@@ -1,4 +1,4 @@
-"""Where reading starts: a configured start that Spanner accepts.
+"""The start of reading: a configured start that Spanner accepts.
 
 An offset such as ``-15m`` asks for what there is of the last minutes. If the change stream is younger, reading starts
 with the stream. A timestamp asks for everything from then on, which nobody can return.

@@ -23,10 +23,10 @@ from connector.telemetry.metrics import ReaderMetrics
 
 HEARTBEATS = 6
 AT_LEAST = 60 * SECOND
-"""How long the watermark may be stalled: longer than the first timeout of a query."""
+"""The time after which a stalled watermark is acted on: longer than the first timeout of a query."""
 
 LOOKS = 12
-"""How often the watermark is looked at in that time."""
+"""The number of times that the watermark is checked in that time."""
 
 _log = Log(__name__)
 
@@ -47,7 +47,7 @@ class RunningQuery:
     def __init__(self, sent: float, timeouts: int, patience: float) -> None:
         self.timeouts = timeouts
         self._since = sent
-        """When it was sent, returned new records, or resumed after a pause."""
+        """The time when it was sent, returned new records, or resumed after a pause."""
         self._patience = patience
         self.scope = asyncio.timeout(None)
 

@@ -186,7 +186,7 @@ def _rejected(what: str, hint: str) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who has access to a database, for hints.
+    """Hints about the access to a database.
 
     Attributes:
         section: of the configuration that names the database.
@@ -244,7 +244,7 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
 
 
 def retried(found: CallError, host: str, access: Access = READER) -> Cause:
-    """Why calls to the Spanner at ``host`` are retried, for people."""
+    """The cause of retried calls to the Spanner at ``host``, for people."""
     code = found.code
     hint = no_answer_hint(access.section, found.proxy)
     match code:

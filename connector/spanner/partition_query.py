@@ -46,7 +46,7 @@ class PartitionQuery:
 
 
 def patience(heartbeat: int, timeouts: int = 0) -> int:
-    """How long a message is waited for, in nanoseconds: twice as long after each query that timed out.
+    """The longest time to wait for a message, in nanoseconds: twice as long after each query that timed out.
 
     Args:
         heartbeat: the stream's, in nanoseconds.

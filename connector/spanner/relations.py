@@ -1,4 +1,4 @@
-"""How tables depend on each other: which are interleaved in which, and which refer to which by foreign keys."""
+"""Dependencies of tables: which are interleaved in which, and which refer to which by foreign keys."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

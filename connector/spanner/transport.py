@@ -98,7 +98,7 @@ class Transport:
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
 
     async def accepts(self, within: float, silent: float) -> str:
-        """Why the host accepts no connection; empty if it accepts one.
+        """The reason why the host accepts no connection; empty if it accepts one.
 
         Args:
             within: seconds for a host that refuses connections.

@@ -1,4 +1,4 @@
-"""How long a database keeps old versions of rows, and how large its tables are: how long a backfill may take."""
+"""The time for which a database keeps old versions of rows, which limits a backfill, and the size of its tables."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the sinks of a spool deliver: recorded at a sink's first start, and compared at every later one.
+"""Destinations of a spool's sinks: recorded at a sink's first start, and compared at every later one.
 
 A sink that continued into another destination would leave a part of the history in each, and nobody would notice.
 """

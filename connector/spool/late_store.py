@@ -41,7 +41,7 @@ _NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-(?P<identity>[0-9a-f]+)\
 
 @dataclass(frozen=True, slots=True)
 class LateReport:
-    """How many late records a spool has, and the range of their commit timestamps in nanoseconds, both inclusive."""
+    """The number of late records in a spool, and the range of their commit timestamps, both inclusive."""
 
     count: int
     first: int = 0

@@ -81,7 +81,7 @@ class CutFile(_Document):
 
 
 class Gap(_Document):
-    """Why the records of an epoch are missing, and when that was recorded."""
+    """The reason why the records of an epoch are missing, and when that was recorded."""
 
     reason: str
     recorded_at: Timestamp

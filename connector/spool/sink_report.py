@@ -140,7 +140,7 @@ def works_again(spool: Spool, consumer: str) -> None:
 
 
 def restarts(reports: Mapping[str, SinkReport]) -> Mended:
-    """How often the processes of these sinks were restarted, and when last."""
+    """The number of restarts of these sinks' processes, and the time of the last."""
     times = sum(report.restarts for report in reports.values())
     return Mended(times, max((report.restarted_at for report in reports.values()), default=0))
 

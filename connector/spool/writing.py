@@ -36,7 +36,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a spool is: its last epoch, the watermark and the cut there, and the schemas known there."""
+    """The point that a spool has reached: its last epoch, the watermark, the cut, and the schemas known there."""
 
     epoch: int
     watermark: int
@@ -84,7 +84,7 @@ def initialize(
 
 
 def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
-    """Where to continue reading: after the newest manifest, or from the start of a spool that has none.
+    """The point at which to continue reading: after the newest manifest, or the start of a spool that has none.
 
     Raises:
         SpoolMismatchError: header and manifest belong to different spools.

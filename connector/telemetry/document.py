@@ -130,7 +130,7 @@ class SinkNode(msgspec.Struct):
 
 
 class Retention(msgspec.Struct):
-    """How long Spanner keeps records, and how long the sealed watermark has until they are gone."""
+    """The time for which Spanner keeps records, and the time until those after the sealed watermark are gone."""
 
     seconds: float
     is_default: bool

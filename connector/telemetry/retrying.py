@@ -32,7 +32,7 @@ RETRYING = ".retrying."
 """Is in the names of the documents, between the subject and a random number of the process."""
 
 REPORTED_AFTER = 5 * SECOND
-"""How long something fails before it is reported: most of what is retried works again sooner, and costs nothing."""
+"""The time after which a failure is reported: most retries succeed sooner, and then cost nothing."""
 
 _REPEATED = 10 * SECOND
 """Between two reports of the same."""
@@ -201,7 +201,7 @@ class Heard:
         self._known: dict[str, tuple[int, int | None]] = {}
 
     def at(self, name: str, written: int, now: int) -> int | None:
-        """When a document was written; None if its clock is far from ours, and it has not been repeated yet."""
+        """The time when a document was written; None if its clock is far from ours and it was not repeated yet."""
         before = self._known.get(name)
         if before is not None and before[0] == written:
             return before[1]

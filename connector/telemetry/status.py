@@ -44,12 +44,12 @@ class Reporter:
         self.history = History()
 
     def stuck(self) -> str:
-        """Why the process counts as stuck; empty if it does not."""
+        """The reason why the process counts as stuck; empty if it does not."""
         silent = time.monotonic() - self.turned
         return f"the reader's event loop has not run for {silent:.0f} s" if silent > STUCK_AFTER else ""
 
     def unready(self) -> str:
-        """Why the reader is not ready; empty if it is."""
+        """The reason why the reader is not ready; empty if it is."""
         if reason := self.stuck():
             return reason
         if errors := [alarm for alarm in alarms(facts_of(self._metrics, self._consumers)) if alarm.severity == "ERROR"]:

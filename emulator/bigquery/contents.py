@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from emulator.bigquery.schema import Column
 
 DELETES_KEPT = timedelta(days=2)
-"""How long a delete is kept (see "Deleted data considerations" on the same page)."""
+"""The time for which a delete is kept (see "Deleted data considerations" on the same page)."""
 
 Row = dict[str, Any]
 """A row as it was written: a missing column is NULL."""

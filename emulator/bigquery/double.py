@@ -41,7 +41,7 @@ class InjectedFaults:
     def fail_next(
         self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
     ) -> None:
-        """Make the next requests fail.
+        """Makes the next requests fail.
 
         Args:
             kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
@@ -56,11 +56,11 @@ class InjectedFaults:
         self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
 
     def failures_left(self) -> int:
-        """How many failures have not been injected yet."""
+        """The number of failures that have not been injected yet."""
         return self._traffic.pending()
 
     def forget_failures(self) -> None:
-        """Remove all failures that have not been injected yet."""
+        """Removes all failures that have not been injected yet."""
         self._traffic.forget()
 
     def deny(self, dataset: str, table: str = "") -> None:
@@ -72,7 +72,7 @@ class InjectedFaults:
         self._catalog.allow(dataset, table)
 
     def drop(self, dataset: str, table: str) -> None:
-        """Delete a table and its rows, as another client would."""
+        """Deletes a table and its rows, as another client would."""
         self._catalog.drop(dataset, table)
 
     def refuse(self, column: str, value: object, message: str) -> None:
@@ -80,11 +80,11 @@ class InjectedFaults:
         self._traffic.refused.append(RefusedValue(column, value, message))
 
     def take_all(self) -> None:
-        """Accept all rows again after `refuse`."""
+        """Accepts all rows again after `refuse`."""
         self._traffic.refused.clear()
 
     def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
-        """Drop a column and add it again with another type, as another client would."""
+        """Drops a column and adds it again with another type, as another client would."""
         retype(self._catalog, dataset, table, column, kind)
 
     def expire(self, stream: str, *, forgotten: bool = False) -> None:
@@ -114,7 +114,7 @@ class BigQueryDouble(InjectedFaults):
         count_jobs: bool = False,
         now: Now = _now,
     ) -> Iterator[BigQueryDouble]:
-        """Serve in threads of this process while the context is open.
+        """Serves in threads of this process while the context is open.
 
         Args:
             project: the only project.
@@ -156,7 +156,7 @@ class BigQueryDouble(InjectedFaults):
         return self._traffic.meter
 
     def set_size(self, dataset: str, table: str, size: int) -> None:
-        """Set a table's size in bytes, whatever was written; KeyError without the table."""
+        """Sets a table's size in bytes, whatever was written; KeyError without the table."""
         self._catalog.known(dataset, table).bytes = size
 
     def datasets(self) -> list[str]:
@@ -182,7 +182,7 @@ class BigQueryDouble(InjectedFaults):
             return found.contents.rows(found.schema)
 
     def conflicts(self, dataset: str, table: str) -> int:
-        """How many changes differ from another of the same key and number, of which BigQuery keeps either."""
+        """The number of changes that differ from another of the same key and number; BigQuery keeps either."""
         return self._catalog.known(dataset, table).contents.conflicts
 
     def pending_streams(self) -> list[str]:
@@ -191,7 +191,7 @@ class BigQueryDouble(InjectedFaults):
 
 
 def serve(pipe: Connection, *, keep_rows: bool = False, check: bool = False) -> None:
-    """Serve in a separate process, for a benchmark.
+    """Serves in a separate process, for a benchmark.
 
     It sends `(endpoint, grpc_endpoint)` when it is ready, and `Counts` for each "counts" that it receives. It ends when
     the pipe is closed, or at any other message.

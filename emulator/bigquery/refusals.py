@@ -23,7 +23,7 @@ class StorageCode(IntEnum):
 
 
 class Reason(Enum):
-    """Why a request is refused: the reason in REST, its HTTP status, and gRPC's code."""
+    """The reason why a request is refused: that of REST, its HTTP status, and gRPC's code."""
 
     INVALID = ("invalid", 400, grpc.StatusCode.INVALID_ARGUMENT)
     INVALID_QUERY = ("invalidQuery", 400, grpc.StatusCode.INVALID_ARGUMENT)

@@ -68,7 +68,7 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         self._methods[_SERVICE + APPEND_ROWS] = grpc.stream_stream_rpc_method_handler(self._append_rows)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Find a method's handler; a method without one is UNIMPLEMENTED."""
+        """Finds a method's handler; a method without one is UNIMPLEMENTED."""
         return self._methods.get(details.method)
 
     def _unary(

@@ -18,7 +18,7 @@ from emulator.demo.plain_stream import PlainMod, PlainRecords, PlainStreamError,
 from emulator.workload.tables import Dialect
 
 SECONDS = 60.0
-"""How long a re-read may take."""
+"""The longest time that a re-read may take."""
 
 _SERVICE = "/google.spanner.v1.Spanner/"
 _HEARTBEAT = "10000"

@@ -18,7 +18,7 @@ from emulator.workload.tables import Dialect
 
 
 def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool) -> Verdict:
-    """Run the demo in `output`, which is emptied first, and print how both ends compare.
+    """Runs the demo in `output`, which is emptied first, and prints how both ends compare.
 
     Args:
         output: the folder for the events, the spool, the checkpoint, the log and the configuration.
@@ -55,7 +55,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool
 
 
 def run_series(output: Path, times: int, run_in: Callable[[Path], Verdict]) -> bool:
-    """Run the demo `times` times, each in a folder below `output`; print the sum; return whether every run was good.
+    """Runs the demo `times` times, each in a folder below `output`; prints the sum; returns whether every run was good.
 
     A run that fails is printed, and the series continues.
     """
@@ -73,5 +73,5 @@ def run_series(output: Path, times: int, run_in: Callable[[Path], Verdict]) -> b
 
 
 def progress(text: str) -> None:
-    """Print a line of progress on standard error."""
+    """Prints a line of progress on standard error."""
     click.echo(text, err=True)

@@ -38,7 +38,7 @@ class Service:
         self._status_port = status_port
 
     def partition_churn(self) -> dict[str, int]:
-        """How many splits, merges and moves of partitions the reader has crossed; empty while it does not answer."""
+        """The splits, merges and moves of partitions that the reader has crossed; empty while it does not answer."""
         try:
             with OPENER.open(f"http://127.0.0.1:{self._status_port}/api/status", timeout=2) as answer:
                 churn = json.load(answer)["partitions"]["churn"]
@@ -51,7 +51,7 @@ class Service:
         return [line for line in self.log.read_text(errors="replace").splitlines() if " ERROR " in line]
 
     def wait_until_ready(self) -> None:
-        """Wait until Spark has started, so that its start does not count as latency.
+        """Waits until Spark has started, so that its start does not count as latency.
 
         Raises:
             DemoError: the service ended, or is stalled.
@@ -59,7 +59,7 @@ class Service:
         self._wait("the start", lambda: b"spark_sink: ready" in self.log.read_bytes(), self._log_size)
 
     def wait_until_sealed(self, timestamp: int) -> None:
-        """Wait until every commit up to `timestamp`, in nanoseconds since 1970, is in a sealed epoch.
+        """Waits until every commit up to `timestamp`, in nanoseconds since 1970, is in a sealed epoch.
 
         Raises:
             DemoError: the service ended, or is stalled.
@@ -67,7 +67,7 @@ class Service:
         self._wait("the delivery", lambda: self._watermark() >= timestamp, self._watermark)
 
     def drain(self) -> None:
-        """End the service by SIGTERM and wait until it has delivered what is sealed.
+        """Ends the service by SIGTERM and waits until it has delivered what is sealed.
 
         Raises:
             DemoError: it is stalled, or ended with an error.
@@ -116,7 +116,7 @@ class _Stall:
 
 @contextlib.contextmanager
 def running_service(output: Path, address: Address) -> Iterator[Service]:
-    """Run `spanner-cdc run` on a change stream while the context is open, with everything it writes below `output`."""
+    """Runs `spanner-cdc run` on a change stream while the context is open, with everything it writes below `output`."""
     port = _free_port()
     config = _write_config(output, address, port)
     command = [sys.executable, "-m", "connector", "run", str(config), "--emulator-host", address.host]

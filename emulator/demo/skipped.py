@@ -49,7 +49,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Which missing mods the emulator `skipped`, how many are `lost`, and the `reasons` why these are lost."""
+    """The missing mods that the emulator `skipped`, the number that is `lost`, and the `reasons` why these are lost."""
 
     skipped: tuple[Skip, ...] = ()
     lost: int = 0
@@ -57,7 +57,7 @@ class Judgement:
 
     @property
     def skipped_mods(self) -> int:
-        """How many mods the emulator skipped."""
+        """The number of mods that the emulator skipped."""
         return sum(skip.mods for skip in self.skipped)
 
 

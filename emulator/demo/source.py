@@ -57,7 +57,7 @@ class DemoSource(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where to read it."""
+        """The address at which to read it."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class DemoSource(Protocol):
         ...
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Return once `mods` mods are committed, and `churn` splits, merges and moves are crossed or not expected.
+        """Returns once `mods` mods are committed, and `churn` splits, merges and moves are crossed or not expected.
 
         `crossed` returns how many the reader has crossed; `say` prints a line of progress.
         """
@@ -87,7 +87,7 @@ class DemoSource(Protocol):
 
 @contextmanager
 def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> Iterator[DemoSource]:
-    """Open a change stream on the official emulator, or on the scripted server if there is no emulator.
+    """Opens a change stream on the official emulator, or on the scripted server if there is no emulator.
 
     With `scripted`, no emulator is searched for. The scripted stream has at least `mods` mods and `churn` splits,
     merges and moves.
@@ -134,7 +134,7 @@ class _OfficialSource:
         return self._workload.committed
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Commit until there is enough of both, or until no partition has been crossed for two minutes."""
+        """Commits until there is enough of both, or until no partition has been crossed for two minutes."""
         say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
         printed = moved = time.monotonic()
         before = (True, 0)
@@ -151,7 +151,7 @@ class _OfficialSource:
                 return
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Read what is missing once more from the emulator."""
+        """Reads what is missing once more from the emulator."""
         missing = missing_by_commit(self.committed, delivered)
         return judge(missing, self.committed, self._reread, errors=errors, tapped=self._tap.queries)
 
@@ -169,7 +169,7 @@ class _ScriptedSource:
         self._horizon = scenario.history.horizon
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Wait for the end of the scenario."""
+        """Waits for the end of the scenario."""
         say(f"a scripted server commits {len(self.committed)} mods; partitions split, merge and move")
         while (left := (self._horizon - time.time_ns()) / SECOND) > 0:
             time.sleep(min(left, _PROGRESS_SECONDS))
@@ -177,7 +177,7 @@ class _ScriptedSource:
             say(f"  {so_far} mods committed, {crossed()} splits, merges and moves")
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Count everything missing as lost: the scripted server skips nothing."""
+        """Counts everything missing as lost: the scripted server skips nothing."""
         return Judgement(lost=sum(missing_by_commit(self.committed, delivered).values()))
 
 
@@ -201,7 +201,7 @@ def _scripted_source(dialect: Dialect, mods: int, churn: int, why: str) -> Itera
 
 
 def _scenario(dialect: Dialect, mods: int, churn: int, *, origin: int) -> Scenario:
-    """Draw a scenario with at least `mods` mods and `churn` partition events, always from the same seed."""
+    """Draws a scenario with at least `mods` mods and `churn` partition events, always from the same seed."""
     transactions, events = mods // _MODS_PER_TRANSACTION + 1, 2 * churn
     seconds = max(_SCRIPTED_LEAST_SECONDS, min(_LEAST_SECONDS, mods // _MODS_PER_SECOND))
     while True:
@@ -222,7 +222,7 @@ def _scenario(dialect: Dialect, mods: int, churn: int, *, origin: int) -> Scenar
 
 
 def _serve(scenario: Scenario, owner: Connection) -> None:
-    """Serve the scenario in real time until the owner closes the pipe or ends."""
+    """Serves the scenario in real time until the owner closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with ScriptedServer.started(scenario, begins=time.time_ns()) as server, suppress(EOFError, ConnectionError):
         owner.send(server.host)

@@ -16,7 +16,7 @@ _COUNTS = ("committed", "delivered", "skipped", "lost", "twice", "foreign", "out
 def print_summary(
     verdict: Verdict, judgement: Judgement, crossed: dict[str, int], events: Path, description: str
 ) -> None:
-    """Print the comparison of one run.
+    """Prints the comparison of one run.
 
     Args:
         verdict: how delivered events compare with committed mods.
@@ -53,7 +53,7 @@ def print_summary(
 
 
 def print_series(times: int, verdicts: Sequence[Verdict], failures: Sequence[str]) -> None:
-    """Print the sum of `times` runs: the verdicts of those that came to an end, and a line for each that failed."""
+    """Prints the sum of `times` runs: the verdicts of those that came to an end, and a line for each that failed."""
     good = sum(verdict.good for verdict in verdicts)
     sums = ", ".join(f"{sum(getattr(one, name) for one in verdicts)} {name.replace('_', ' ')}" for name in _COUNTS)
     with_skips = sum(verdict.skipped > 0 for verdict in verdicts)

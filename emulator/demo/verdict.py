@@ -31,7 +31,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How the delivered events compare with the committed mods.
+    """The result of comparing the delivered events with the committed mods.
 
     Mods that the emulator skipped (see emulator.demo.skipped) do not count as `lost`. `foreign` events were never
     committed; `out_of_order` counts epochs that start before the end of the epoch before them. The delays are

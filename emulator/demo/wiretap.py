@@ -63,7 +63,7 @@ class Wiretap:
     @classmethod
     @contextmanager
     def before(cls, host: str) -> Iterator[Wiretap]:
-        """Run a wiretap in front of the server at `host` ("127.0.0.1:9010") while the context is open."""
+        """Runs a wiretap in front of the server at `host` ("127.0.0.1:9010") while the context is open."""
         name, _, port = host.rpartition(":")
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             tap = cls(listener, (name, int(port)))

@@ -52,7 +52,7 @@ class Emulator:
 
 
 def find_binary() -> Path:
-    """Find `gateway_main`, with `emulator_main` beside it, on PATH or in a Google Cloud SDK.
+    """Finds `gateway_main`, with `emulator_main` beside it, on PATH or in a Google Cloud SDK.
 
     Raises EmulatorNotFoundError if there is none.
     """
@@ -88,7 +88,7 @@ def start_binary(
     binary: Path | None = None,
     deadline_seconds: float = 30.0,
 ) -> Iterator[Emulator]:
-    """Run the emulator's program on free ports of 127.0.0.1 while the context is open.
+    """Runs the emulator's program on free ports of 127.0.0.1 while the context is open.
 
     `churn_seconds`: how long a change stream partition lasts, up to twice that (the emulator's default: 20 s).
     `database_limit`: databases per instance (the emulator's default: 100; it ignores a lower value).
@@ -106,7 +106,7 @@ def start_binary(
 
 
 def flags(churn_seconds: int | None, database_limit: int | None) -> list[str]:
-    """Return gateway_main's arguments for these settings; None keeps the emulator's default.
+    """Returns gateway_main's arguments for these settings; None keeps the emulator's default.
 
     Raises ValueError for numbers below 1.
     """
@@ -123,7 +123,7 @@ def flags(churn_seconds: int | None, database_limit: int | None) -> list[str]:
 def _start(
     gateway: Path, settings: list[str], log: Path, deadline_seconds: float
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """Start it on ports that were just free; try others if another process took one in between."""
+    """Starts it on ports that were just free; tries others if another process took one in between."""
     for _ in range(_ATTEMPTS):
         grpc_port, http_port = _free_ports()
         host = f"127.0.0.1:{grpc_port}"
@@ -164,7 +164,7 @@ def _supervised(command: list[str], output: BinaryIO) -> subprocess.Popen[bytes]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the supervisor, which ends its group, and wait; then end what a killed supervisor left behind."""
+    """Ends the supervisor, which ends its group, and waits; then ends what a killed supervisor left behind."""
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()

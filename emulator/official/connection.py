@@ -20,7 +20,7 @@ _LIST_CONFIGS = "/google.spanner.admin.instance.v1.InstanceAdmin/ListInstanceCon
 
 
 def connect(host: str, project: str) -> spanner.Client:
-    """Create a client of the emulator at `host` ("127.0.0.1:9010") that needs no credentials and sends no metrics.
+    """Creates a client of the emulator at `host` ("127.0.0.1:9010") that needs no credentials and sends no metrics.
 
     It connects at the first use, which is when an emulator that does not answer raises an error.
     """
@@ -28,7 +28,7 @@ def connect(host: str, project: str) -> spanner.Client:
 
 
 def answers(host: str, *, seconds: float, while_true: Callable[[], bool] = lambda: True) -> bool:
-    """Return whether an emulator answers a real call at `host` within `seconds`.
+    """Returns whether an emulator answers a real call at `host` within `seconds`.
 
     Stops waiting once `while_true` returns false, for example because the emulator's process has ended.
     """

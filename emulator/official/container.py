@@ -30,7 +30,7 @@ def start_container(
     image: str | None = None,
     deadline_seconds: float = 60.0,
 ) -> Iterator[Emulator]:
-    """Run an emulator in a container while the context is open; the settings are those of `start_binary`.
+    """Runs an emulator in a container while the context is open; the settings are those of `start_binary`.
 
     The image is `image`, or else the environment's SPANNER_EMULATOR_IMAGE, or else any image of the official
     repository that the engine has, or else the official image, which is pulled.
@@ -73,7 +73,7 @@ def start_container(
 
 
 def _probe(engine: str) -> None:
-    """Raise OSError if a local engine does not answer: docker's own client would leave a socket open in that case."""
+    """Raises OSError if a local engine does not answer: docker's own client would leave a socket open in that case."""
     if engine.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(engine.removeprefix("unix://"))

@@ -25,7 +25,7 @@ def find_or_start(
     database_limit: int | None = None,
     environment_seconds: float = PATIENCE,
 ) -> Iterator[Emulator]:
-    """Find or start an emulator, which runs while the context is open.
+    """Finds or starts an emulator, which runs while the context is open.
 
     In this order: the one that SPANNER_EMULATOR_HOST names (it keeps running afterwards, and the settings do not apply
     to it), the installed program, a container. The settings are those of `start_binary`.

@@ -26,13 +26,13 @@ _TERM_SECONDS = 2.0
 
 
 def _prctl(option: int, value: int) -> None:
-    """Set an attribute of this process; does nothing where the system is not Linux."""
+    """Sets an attribute of this process; does nothing where the system is not Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _die_with_supervisor() -> None:
-    """Make the child end with the supervisor; runs in the child between fork and exec."""
+    """Makes the child end with the supervisor; runs in the child between fork and exec."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -49,7 +49,7 @@ def _all_ended(seconds: float) -> bool:
 
 
 def _end_group() -> None:
-    """End every other process of the group by SIGTERM; if some do not end in time, the whole group by SIGKILL."""
+    """Ends every other process of the group by SIGTERM; if some do not end in time, the whole group by SIGKILL."""
     os.killpg(0, signal.SIGTERM)
     if not _all_ended(_TERM_SECONDS):
         os.killpg(0, signal.SIGKILL)
@@ -60,7 +60,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program until it or its owner ends; returns the program's exit code, or 0 if the owner ended first.
+    """Runs the program until it or its owner ends; returns the program's exit code, or 0 if the owner ended first.
 
     This process must lead its process group, because it ends the whole group.
     """

@@ -17,7 +17,7 @@ _POSTGRESQL_ANNOTATIONS = {"NUMERIC": "PG_NUMERIC", "JSON": "PG_JSONB"}
 
 
 def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> tuple[ReportedColumn, ...]:
-    """Return the key's columns and the columns in `names` as a record lists them, in the table's order."""
+    """Returns the key's columns and the columns in `names` as a record lists them, in the table's order."""
     return tuple(
         _reported_column(column, dialect, number, is_key=number <= table.key_length)
         for number, column in enumerate(table.columns, start=1)
@@ -26,7 +26,7 @@ def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> 
 
 
 def reported_mod(mod: PlannedMod, value_capture_type: str) -> tuple[ReportedMod, tuple[str, ...]]:
-    """Return what is reported of a mod, and the names of the columns outside the key that its record lists.
+    """Returns what is reported of a mod, and the names of the columns outside the key that its record lists.
 
     A written column counts as modified, even if its value stays the same. A DELETE modifies all columns.
     """

@@ -14,7 +14,7 @@ Rows = Mapping[str, Sequence[Row]]
 
 
 def contents_at(scenario: Scenario, timestamp: int) -> Rows:
-    """Return all rows as of a timestamp (nanoseconds since 1970, inclusive).
+    """Returns all rows as of a timestamp (nanoseconds since 1970, inclusive).
 
     A column that was added later is absent in rows that were not written since.
     """

@@ -69,7 +69,7 @@ class Scenario:
         rows_per_table: int = 40,
         schema_change: bool | None = None,
     ) -> Scenario:
-        """Draw a scenario from `origin` on, with `transactions` transactions and at most `churn` partition events.
+        """Draws a scenario from `origin` on, with `transactions` transactions and at most `churn` partition events.
 
         `average_size` is in mods per transaction, cascading deletes not counted. `schema_change` says whether a column
         is added to a table in the middle. Arguments that are None are drawn from the seed. The same arguments give the
@@ -115,7 +115,7 @@ class Scenario:
 
     @property
     def churn(self) -> Counter[str]:
-        """How many splits, merges and moves there are; in the MUTABLE_KEY_RANGE mode starts, ends and moves.
+        """The number of splits, merges and moves; in the MUTABLE_KEY_RANGE mode starts, ends and moves.
 
         Partitions that end and have children count as a split if there are several children, as a merge if there are
         several parents (both are possible), and as a move if there is one of each. In the MUTABLE_KEY_RANGE mode a move
@@ -155,7 +155,7 @@ def steady(
     dialect: Dialect = "googlesql",
     mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
 ) -> Scenario:
-    """Draw a scenario of any size: an even load on one simple table, without a model of its contents.
+    """Draws a scenario of any size: an even load on one simple table, without a model of its contents.
 
     `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that there
     are always `partitions` partitions, or one more. Rows come from a small pool, the same on all partitions.
@@ -168,14 +168,14 @@ def steady(
 
 
 def _schema_change(random: Random, transactions: int, *, wanted: bool | None) -> int | None:
-    """Draw the transaction at which a column is added, in the middle half; None for no schema change."""
+    """Draws the transaction at which a column is added, in the middle half; None for no schema change."""
     if wanted is None:
         wanted = random.random() < 0.4
     return random.randint(transactions // 4, 3 * transactions // 4) if wanted else None
 
 
 def _committed_mods(history: History) -> Iterator[CommittedMod]:
-    """Yield the committed mods in commit order, as far as the history's records report them."""
+    """Yields the committed mods in commit order, as far as the history's records report them."""
     transactions: dict[str, int] = {}
     for change in history.in_commit_order():
         number = transactions.setdefault(change.server_transaction_id, len(transactions))

@@ -47,7 +47,7 @@ class Script:
         self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
 
     def write(self, done: Sequence[Transaction]) -> dict[str, list[PlannedMod]]:
-        """Write transactions and notices in the order of their timestamps; those of one timestamp in the order given.
+        """Writes transactions and notices in the order of their timestamps; those of one timestamp in the order given.
 
         Returns each transaction's mods by its id, in the order of their record sequences.
         """
@@ -79,7 +79,7 @@ class Script:
         self._lines.partitions[token].events.append(event)
 
     def _sequences(self) -> Iterator[str]:
-        """Yield record sequences, increasing with gaps; in the IMMUTABLE_KEY_RANGE mode some have no leading zeros."""
+        """Yields record sequences, increasing with gaps; in the IMMUTABLE_KEY_RANGE mode some have no leading zeros."""
         number = self._random.choice((0, 0, 0, 7, 95))
         width = 1 if self._mode == "IMMUTABLE_KEY_RANGE" and self._random.random() < 0.2 else 8
         while True:
@@ -119,7 +119,7 @@ def place(table: str, keys: Row) -> int:
 def _changes(
     transaction: Transaction, drafts: Sequence[_Draft], sequences: Iterator[str], value_capture_type: str
 ) -> Iterator[tuple[str, Change]]:
-    """Yield a transaction's records with their partition tokens, in the order of their record sequences."""
+    """Yields a transaction's records with their partition tokens, in the order of their record sequences."""
     last = {draft.token: number for number, draft in enumerate(drafts)}
     for number, draft in enumerate(drafts):
         yield (

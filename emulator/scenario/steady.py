@@ -58,7 +58,7 @@ class Load:
 def steady_partitions(
     random: Random, dialect: Dialect, mode: PartitionMode, origin: int, horizon: int, load: Load
 ) -> dict[str, Partition]:
-    """Draw the partitions by token, with their records, from `origin` to `horizon`, both inclusive."""
+    """Draws the partitions by token, with their records, from `origin` to `horizon`, both inclusive."""
     partitions = _timelines(random, mode, origin, horizon, load)
     if load.records_per_second_per_partition > 0:
         records = _Records(random, dialect, load)
@@ -94,14 +94,14 @@ class _LivePartitions:
         self._alive: list[Partition] = []
 
     def start(self, at: int, parents: tuple[str, ...] = ()) -> Partition:
-        """Start a partition."""
+        """Starts a partition."""
         partition = Partition(draw_token(self._random), at, parents)
         self.partitions[partition.token] = partition
         self._alive.append(partition)
         return partition
 
     def remove_one(self) -> Partition:
-        """Draw a live partition and remove it from the live ones."""
+        """Draws a live partition and removes it from the live ones."""
         place = self._random.randrange(len(self._alive))
         self._alive[place], self._alive[-1] = self._alive[-1], self._alive[place]
         return self._alive.pop()
@@ -111,11 +111,11 @@ class _Immutable(_LivePartitions):
     """Splits and merges of the IMMUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:
-        """Replace one partition by two."""
+        """Replaces one partition by two."""
         self._replace(at, [self.remove_one()], 2)
 
     def merge(self, at: int) -> None:
-        """Replace two partitions by one; there must be two."""
+        """Replaces two partitions by one; there must be two."""
         self._replace(at, [self.remove_one(), self.remove_one()], 1)
 
     def _replace(self, at: int, ended: list[Partition], children_count: int) -> None:
@@ -130,7 +130,7 @@ class _Mutable(_LivePartitions):
     """Splits and merges of the MUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:
-        """Start a partition, and move some of another's keys to it."""
+        """Starts a partition, and moves some of another's keys to it."""
         source = self.remove_one()
         started = self.start(at)
         self._alive.append(source)
@@ -138,7 +138,7 @@ class _Mutable(_LivePartitions):
         self._move(at, source, started)
 
     def merge(self, at: int) -> None:
-        """Move a partition's keys to another and end it; there must be two."""
+        """Moves a partition's keys to another and ends it; there must be two."""
         ended, destination = self.remove_one(), self.remove_one()
         self._alive.append(destination)
         self._move(at, ended, destination)
@@ -162,7 +162,7 @@ class _Records:
         self._pool = [tuple(_mod(random, next(accounts)) for _ in range(load.mods_per_record)) for _ in range(_POOL)]
 
     def between(self, first: int, last: int) -> Iterator[Change]:
-        """Yield a partition's records from `first` to `last`, both inclusive."""
+        """Yields a partition's records from `first` to `last`, both inclusive."""
         random, gap = self._random, self._gap
         at = first + 1 + random.randrange(gap)
         while at & ~1 <= last:

@@ -32,7 +32,7 @@ from emulator.scenario.history import (
 )
 
 WHOLE = 1 << 32
-"""How many places there are."""
+"""The number of places."""
 
 _T = TypeVar("_T")
 
@@ -77,7 +77,7 @@ class Timelines:
     _tilings: dict[int, tuple[list[int], list[str]]] = field(default_factory=dict)
 
     def owner(self, place: int, at: int) -> str:
-        """Return the token of the partition that holds changes committed at `at` of keys at `place`.
+        """Returns the token of the partition that holds changes committed at `at` of keys at `place`.
 
         The timelines must be complete, and `at` not before their first timestamp.
         """
@@ -95,14 +95,14 @@ class Timelines:
         return tokens[bisect_right(lows, place) - 1]
 
     def marks(self) -> list[int]:
-        """Return the timestamps at which partitions start or end or keys move, each once, in order."""
+        """Returns the timestamps at which partitions start or end or keys move, each once, in order."""
         return sorted({span.since for span in self.spans} | {notice.record.timestamp for notice in self.notices})
 
 
 def timelines(
     random: Random, mode: PartitionMode, origin: int, horizon: int, *, churn: int, first_partitions: int
 ) -> Timelines:
-    """Draw timelines from `origin` to `horizon`, with `first_partitions` partitions at first and `churn` events.
+    """Draws timelines from `origin` to `horizon`, with `first_partitions` partitions at first and `churn` events.
 
     Some events share a timestamp, some follow each other within a nanosecond. An event that no partition allows is
     omitted.
@@ -119,7 +119,7 @@ def timelines(
 
 
 def instants(random: Random, first: int, last: int, count: int, marks: Sequence[int] = ()) -> list[int]:
-    """Draw timestamps from `first` to `last`, both inclusive, in order, with many edge cases.
+    """Draws timestamps from `first` to `last`, both inclusive, in order, with many edge cases.
 
     Edge cases are equal timestamps, timestamps a nanosecond apart, the last and the first nanosecond of a minute, and
     timestamps at and next to `marks`.
@@ -140,7 +140,7 @@ def instants(random: Random, first: int, last: int, count: int, marks: Sequence[
 
 
 def draw_token(random: Random) -> str:
-    """Draw a partition token; it does not depend on the partition's parents."""
+    """Draws a partition token; it does not depend on the partition's parents."""
     return base64.urlsafe_b64encode(random.randbytes(36)).decode()
 
 
@@ -154,7 +154,7 @@ class _Immutable:
         self._youngest = 0
 
     def step(self, at: int) -> None:
-        """Split, merge, move or mix neighbouring partitions; often the youngest ones, which then exist only briefly."""
+        """Splits, merges, moves or mixes neighbouring partitions; often the youngest ones, which then live briefly."""
         random = self._random
         steps = ((1, 2), (1, 2), (1, 3), (1, 1), (2, 1), (2, 1), (3, 1), (2, 2))
         width, children_count = random.choice([step for step in steps if step[0] <= len(self._tiling)])
@@ -203,7 +203,7 @@ class _Mutable:
             self._own(Span(low, high, self._start(origin), origin))
 
     def step(self, at: int) -> None:
-        """Start and end partitions and move keys, except of partitions that changed at this timestamp already."""
+        """Starts and ends partitions and moves keys, except of partitions that changed at this timestamp already."""
         if at != self._now:
             self._now = at
             self._touched = set()
@@ -216,14 +216,14 @@ class _Mutable:
         self._random.choice(steps)(self._random.choice(owners), free)
 
     def _split(self, source: str, free: list[str]) -> None:
-        """Start one or two partitions, and move some of the source's keys there, or none yet."""
+        """Starts one or two partitions, and moves some of the source's keys there, or none yet."""
         started = [self._start(self._now) for _ in range(self._random.choice((1, 1, 2)))]
         self._announce(self._random.choice((source, *free)), started)
         if self._random.random() < 0.8:
             self._transfer([(part, token) for token in started for part in self._part(source)])
 
     def _move(self, source: str, free: list[str]) -> None:
-        """Move some or all of the source's keys to a live partition, to one without keys if there is one."""
+        """Moves some or all of the source's keys to a live partition, to one without keys if there is one."""
         others = [token for token in free if token != source]
         empty = [token for token in others if not self._owned[token]]
         if others:
@@ -231,7 +231,7 @@ class _Mutable:
             self._transfer([(part, destination) for part in self._part(source)])
 
     def _merge(self, source: str, free: list[str]) -> None:
-        """Move all of the source's keys to others, and end it, at once or a little later; or end one without keys."""
+        """Moves all of the source's keys to others, and ends it at once or a bit later; or ends one without keys."""
         empty = [token for token in free if not self._owned[token]]
         if empty and self._random.random() < 0.5:
             source = self._random.choice(empty)
@@ -259,7 +259,7 @@ class _Mutable:
             self._transfer(parts + [(part, source) for part in self._part(other)])
 
     def _blink(self, source: str, _free: list[str]) -> None:
-        """Start and end a partition that never owns a key."""
+        """Starts and ends a partition that never owns a key."""
         token = self._start(self._now)
         self._announce(source, [token])
         self._end(token, self._now + self._random.choice((0, 1, 1000)))
@@ -287,14 +287,14 @@ class _Mutable:
         self.timelines.spans.append(span)
 
     def _part(self, token: str) -> list[Span]:
-        """Choose one of the partition's spans, whole or a part of it; empty if it owns none."""
+        """Chooses one of the partition's spans, whole or a part of it; empty if it owns none."""
         if not self._owned[token]:
             return []
         span = self._random.choice(self._owned[token])
         return [self._random.choice(self._halves(span)) if self._random.random() < 0.8 else span]
 
     def _halves(self, span: Span) -> list[Span]:
-        """Split a live span in two at a random place; a span of a single place stays whole."""
+        """Splits a live span in two at a random place; a span of a single place stays whole."""
         if span.high - span.low < 2:
             return [span]
         upper = Span(self._random.randrange(span.low + 1, span.high), span.high, span.token, span.since, span.until)
@@ -303,7 +303,7 @@ class _Mutable:
         return [span, upper]
 
     def _transfer(self, parts: list[tuple[Span, str]]) -> None:
-        """Move spans to their destinations, and add one notice per partition, on both sides."""
+        """Moves spans to their destinations, and adds one notice per partition, on both sides."""
         sources: dict[str, list[str]] = {}
         destinations: dict[str, list[str]] = {}
         for span, destination in parts:
@@ -328,7 +328,7 @@ class _Mutable:
 
 
 def groups(random: Random, items: Iterable[_T]) -> list[list[_T]]:
-    """Split a sequence into consecutive groups at random."""
+    """Splits a sequence into consecutive groups at random."""
     cut: list[list[_T]] = []
     for item in items:
         if cut and random.random() < 0.5:

@@ -63,7 +63,7 @@ class Transactions:
         return tuple(self._contents.tables.values())
 
     def commit(self, at: int) -> Transaction:
-        """Commit at `at` or a little later: in the order of the calls, and never two changes of a row at once.
+        """Commits at `at` or a little later: in the order of the calls, and never two changes of a row at once.
 
         Transactions with the same commit timestamp write neither the same rows nor each other's parents, so that they
         can be applied in any order.
@@ -73,7 +73,7 @@ class Transactions:
         return self._transaction(at, self._apply(at, plan))
 
     def commit_and_add_column(self, at: int) -> Transaction:
-        """Add a column to a table at the timestamp of a commit; no other transaction has that timestamp.
+        """Adds a column to a table at the timestamp of a commit; no other transaction has that timestamp.
 
         If rows allow it, some of the transaction's mods have the old schema and some, of the same table, the new one;
         otherwise all of them have the old one.
@@ -118,7 +118,7 @@ class Transactions:
         )
 
     def _footprint(self, plan: Iterable[PlannedMod]) -> tuple[set[Row], set[Row]]:
-        """Return the rows that are written, and the rows that must exist for it: their parents."""
+        """Returns the rows that are written, and the rows that must exist for it: their parents."""
         written: set[Row] = set()
         needed: set[Row] = set()
         for mod in plan:
@@ -147,7 +147,7 @@ class Transactions:
         return Transaction(at, identity, tuple(mods), tag)
 
     def _add_column(self, table: Table) -> None:
-        """Add the column; existing rows hold NULL in it."""
+        """Adds the column; existing rows hold NULL in it."""
         self._contents.tables[table.name] = replace(table, columns=(*table.columns, ADDED))
         rows = self._contents.rows[table.name]
         for key, row in rows.items():
@@ -155,7 +155,7 @@ class Transactions:
         self._planner = self._new_planner()
 
     def _with_extremes(self, mod: PlannedMod, at: int) -> PlannedMod:
-        """Replace some values by ones that the official emulator cannot report."""
+        """Replaces some values by ones that the official emulator cannot report."""
         if mod.mod_type == "DELETE":
             return mod
         table = self._contents.tables[mod.table]
@@ -177,7 +177,7 @@ def rfc3339(timestamp: int) -> str:
 
 
 def _extreme(random: Random, column: Column, value: Value, at: int) -> Value:
-    """Return a harder value of the column's type; the same value if there is none."""
+    """Returns a harder value of the column's type; the same value if there is none."""
     if column.commit_timestamp:
         return rfc3339(at)
     if isinstance(value, list):

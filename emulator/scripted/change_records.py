@@ -46,7 +46,7 @@ class RowEncoder(Protocol):
     """Encodes a record as a row."""
 
     def __call__(self, record: Record) -> bytes:
-        """Return the row's one Value as bytes.
+        """Returns the row's one Value as bytes.
 
         Raises:
             ValueError: the partition mode has no such record.
@@ -55,7 +55,7 @@ class RowEncoder(Protocol):
 
 
 def row_encoder(dialect: Dialect, mode: PartitionMode) -> RowEncoder:
-    """Return the encoder of a dialect and a partition mode; each has its own cache, and is for one thread."""
+    """Returns the encoder of a dialect and a partition mode; each has its own cache, and is for one thread."""
     if mode == "MUTABLE_KEY_RANGE":
         return _ProtoEncoder()
     return _GooglesqlEncoder() if dialect == "googlesql" else _PostgresqlEncoder()
@@ -72,7 +72,7 @@ class _Cache:
         self._bytes = 0
 
     def get(self, make: Callable[[], bytes], *parts: object) -> bytes:
-        """Return what `make` returned for these objects; call it if they are not in the cache."""
+        """Returns what `make` returned for these objects; calls it if they are not in the cache."""
         key = tuple(map(id, parts))
         found = self._known.get(key)
         if found is not None:

@@ -27,14 +27,14 @@ class ScriptedClock:
         self._started = 0.0
 
     def start(self) -> None:
-        """Start the clock on the running loop's time; it has no effect on a clock that has started."""
+        """Starts the clock on the running loop's time; it has no effect on a clock that has started."""
         if self._loop is None:
             loop = asyncio.get_running_loop()
             self._started = loop.time()
             self._loop = loop
 
     def now(self) -> int:
-        """Return the time, which never decreases."""
+        """Returns the time, which never decreases."""
         if self._loop is None:
             try:
                 self.start()

@@ -117,7 +117,7 @@ class FaultPlan:
         self._disorders = 0
 
     def disorder(self, times: int) -> FaultPlan:
-        """Send a record out of order, `times` times; returns the plan.
+        """Sends a record out of order, `times` times; returns the plan.
 
         A record or an announcement is sent right after one that proves that nothing earlier follows: after its
         successor, or after a heartbeat. Only queries without a fault are affected: a fault could end the query between
@@ -131,12 +131,12 @@ class FaultPlan:
         return self._disorders > 0
 
     def disordered(self) -> None:
-        """Count a record that was sent out of order."""
+        """Counts a record that was sent out of order."""
         self._disorders -= 1
         self.struck[DISORDER] += 1
 
     def rule(self, fault: Fault, *, token: object = ANY, times: int = 1) -> FaultPlan:
-        """Inject a fault into the next `times` queries of a token (None: the initial query); returns the plan.
+        """Injects a fault into the next `times` queries of a token (None: the initial query); returns the plan.
 
         A query has one fault: that of the first rule left for it, or else a drawn one. A fault that is not injected,
         because the query ended before, is left for the next query.
@@ -151,7 +151,7 @@ class FaultPlan:
         return drawn or any(rule.fault.kind is FaultKind.CONNECTION_RESET for rule in self._rules)
 
     def next(self, token: str | None) -> FaultInQuery:
-        """Return the fault of the token's next query."""
+        """Returns the fault of the token's next query."""
         number = self._queries[token]
         self._queries[token] += 1
         for rule in self._rules:
@@ -181,12 +181,12 @@ class FaultInQuery:
         self.fault = fault
 
     def strike(self) -> None:
-        """Count the fault as injected, at the first call only."""
+        """Counts the fault as injected, at the first call only."""
         if self.fault is not None and not self._has_struck:
             self._has_struck = True
             self._plan.struck[self.fault.kind.value] += 1
 
     def over(self) -> None:
-        """End the query: a fault of a rule that was not injected is left for the next query."""
+        """Ends the query: a fault of a rule that was not injected is left for the next query."""
         if self._rule is not None and not self._has_struck:
             self._rule.times += 1

@@ -22,7 +22,7 @@ _TOKEN = field(4, RESUME_TOKEN)
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a server frames its rows: without a seed always the same, with a seed drawn for each query.
+    """The framing of a server's rows: without a seed always the same, with a seed drawn for each query.
 
     A message holds `rows` rows, with a seed 1 to `rows`. `chunked` is the share of rows that are cut into chunks,
     `tokens` the share of messages with a resume token, `bare` the share of extra messages without rows.
@@ -40,12 +40,12 @@ class Framing:
 
     @classmethod
     def plain(cls, rows: int = 1) -> Framing:
-        """Return a constant framing: `rows` rows in each message, no chunks, a resume token in each."""
+        """Returns a constant framing: `rows` rows in each message, no chunks, a resume token in each."""
         return cls(rows=rows)
 
     @classmethod
     def drawn(cls, seed: int) -> Framing:
-        """Return a framing drawn from a seed, which may use everything that is allowed."""
+        """Returns a framing drawn from a seed, which may use everything that is allowed."""
         random = Random(seed)  # noqa: S311 - not a secret
         return cls(
             seed,
@@ -56,7 +56,7 @@ class Framing:
         )
 
     def of_query(self, metadata: bytes, name: str, *, columns: int = 1) -> Frames:
-        """Return the frames of a query whose rows have `columns` columns; the same name gives the same draws."""
+        """Returns the frames of a query whose rows have `columns` columns; the same name gives the same draws."""
         framing = self if columns == 1 else replace(self, rows=self.rows * columns)
         return Frames(framing, metadata, Random(f"{self.seed}/{name}"))  # noqa: S311
 
@@ -75,7 +75,7 @@ class Frames:
         self.open = False
 
     def messages(self, rows: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the messages of rows, given as Values, several for a row of several columns; no row stays open."""
+        """Yields the messages of rows, given as Values, several for a row of several columns; no row stays open."""
         framing, at = self._framing, 0
         while at < len(rows):
             if self._hits(framing.bare):
@@ -90,12 +90,12 @@ class Frames:
                 yield self._message(held)
 
     def end(self) -> Iterator[bytes]:
-        """Yield what must precede an OK: the metadata, if there was no row."""
+        """Yields what must precede an OK: the metadata, if there was no row."""
         if self._first:
             yield self._message(())
 
     def _chunked(self, held: list[bytes]) -> Iterator[bytes]:
-        """Yield the rows with the last one in chunks; the last chunk shares its message with no other row."""
+        """Yields the rows with the last one in chunks; the last chunk shares its message with no other row."""
         *first_parts, last = chunks(Value.FromString(held[-1]), self._random)
         before = held[:-1]
         self.open = True
@@ -119,7 +119,7 @@ class Frames:
 
 
 def chunks(value: Value, random: Random) -> list[Value]:
-    """Cut a value into 1 to 5 chunks that merge to the same value; only strings and lists can be cut."""
+    """Cuts a value into 1 to 5 chunks that merge to the same value; only strings and lists can be cut."""
     whole = [value]
     while len(whole) < 5 and (len(whole) == 1 or random.random() < 0.4):
         cut = _cut(whole[-1], random)

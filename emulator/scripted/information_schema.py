@@ -89,11 +89,11 @@ class InformationSchema:
         )
 
     def close(self) -> None:
-        """Close the database; no statement can be answered after that."""
+        """Closes the database; no statement can be answered after that."""
         self._database.close()
 
     def answer(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
-        """Answer a statement.
+        """Answers a statement.
 
         Raises:
             UnknownTableError: it reads a table that does not exist.
@@ -174,7 +174,7 @@ def _content(scenario: Scenario) -> dict[str, list[tuple[Cell, ...]]]:
 
 
 def _options(scenario: Scenario) -> list[tuple[str, str]]:
-    """Return the options that differ from their defaults, which are the ones that are set."""
+    """Returns the options that differ from their defaults, which are the ones that are set."""
     options = [
         ("partition_mode", scenario.mode, "IMMUTABLE_KEY_RANGE"),
         ("retention_period", _period(scenario.retention), "7d"),
@@ -192,7 +192,7 @@ def _period(nanoseconds: int) -> str:
 
 
 def _describe(table: Table, dialect: Dialect, content: dict[str, list[tuple[Cell, ...]]]) -> None:
-    """Add a table's rows to the schema's tables."""
+    """Adds a table's rows to the schema's tables."""
     schema, _, name = table.name.rpartition(".")
     where = ("", schema or ("" if dialect == "googlesql" else "public"), name)
     parent = (table.parent, "CASCADE") if table.parent else (None, None)

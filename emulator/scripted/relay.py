@@ -44,7 +44,7 @@ class Relay:
                         task.cancel()
 
     def reset(self, port: int) -> bool:
-        """Reset the connection that reaches the server from `port`; returns False if there is none."""
+        """Resets the connection that reaches the server from `port`; returns False if there is none."""
         task = self._tasks.get(port)
         if task is None:
             return False

@@ -11,14 +11,14 @@ _ResultSetMetadata = types.ResultSetMetadata.pb()
 
 
 def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str) -> str:
-    """Return the name of the function that reads a change stream."""
+    """Returns the name of the function that reads a change stream."""
     if dialect == "googlesql":
         return f"READ_{change_stream}"
     return f"read_json_{change_stream}" if mode == "IMMUTABLE_KEY_RANGE" else f"read_proto_bytes_{change_stream}"
 
 
 def metadata(dialect: Dialect, mode: PartitionMode, change_stream: str) -> bytes:
-    """Return the google.spanner.v1.ResultSetMetadata of a change stream's rows, as bytes."""
+    """Returns the google.spanner.v1.ResultSetMetadata of a change stream's rows, as bytes."""
     if dialect == "googlesql" and mode == "MUTABLE_KEY_RANGE":
         type_ = types.Type(code=types.TypeCode.PROTO, proto_type_fqn="google.spanner.v1.ChangeStreamRecord")
     elif dialect == "googlesql":

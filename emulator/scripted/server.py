@@ -80,19 +80,19 @@ class ScriptedServer:
         return _database(self.engine.scenario)
 
     def refuse(self, code: grpc.StatusCode, message: str, *, only_queries: bool = False) -> None:
-        """End every call from now on with an error, or every query and read of a session, until `accept`.
+        """Ends every call from now on with an error, or every query and read of a session, until `accept`.
 
         Queries that run already continue.
         """
         self._handler.refusal = (code, message, only_queries)
 
     def accept(self) -> None:
-        """Answer calls again after `refuse`."""
+        """Answers calls again after `refuse`."""
         self._handler.refusal = None
 
     @property
     def resets(self) -> int:
-        """How many connections have been reset."""
+        """The number of connections that have been reset."""
         return self._relay.resets if self._relay else 0
 
     @classmethod
@@ -107,7 +107,7 @@ class ScriptedServer:
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
     ) -> AsyncIterator[ScriptedServer]:
-        """Serve in the running event loop while the context is open; see `started` for the arguments."""
+        """Serves in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
         engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
         handler = _Handler(engine, TableReads(engine))
@@ -147,7 +147,7 @@ class ScriptedServer:
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
     ) -> Iterator[ScriptedServer]:
-        """Serve in a separate thread while the context is open.
+        """Serves in a separate thread while the context is open.
 
         Args:
             scenario: the history that is served.
@@ -215,7 +215,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library shi
         self._streaming_sql, self._streaming_read = f"{service}ExecuteStreamingSql", f"{service}StreamingRead"
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Find a method's handler; a method without one is UNIMPLEMENTED."""
+        """Finds a method's handler; a method without one is UNIMPLEMENTED."""
         if details.method == self._streaming_sql:
             return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
         if details.method == self._streaming_read:
@@ -334,14 +334,14 @@ class _Sessions:
         return b""
 
     def check(self, name: str) -> None:
-        """Raise SessionExpiredError for a session that does not exist."""
+        """Raises SessionExpiredError for a session that does not exist."""
         if name in self._known:
             return
         self._check_database(name.rpartition("/sessions/")[0])
         raise SessionExpiredError(name)
 
     def forget(self, name: str) -> None:
-        """Delete a session."""
+        """Deletes a session."""
         self._known.pop(name, None)
 
     def _new(self, template: types.Session) -> types.Session:
@@ -393,5 +393,5 @@ def _database(scenario: Scenario) -> str:
 
 
 def _port(peer: str) -> int:
-    """Return the port of a peer such as ipv4:127.0.0.1:50000."""
+    """Returns the port of a peer such as ipv4:127.0.0.1:50000."""
     return int(peer.rpartition(":")[2])

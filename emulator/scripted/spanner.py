@@ -106,7 +106,7 @@ class ScriptedSpanner:
         self._metadata = metadata(scenario.dialect, scenario.mode, scenario.change_stream)
 
     def close(self) -> None:
-        """Release all resources; nothing can be answered after that."""
+        """Releases all resources; nothing can be answered after that."""
         self._schema.close()
 
     def drop_table(self, name: str) -> None:
@@ -116,7 +116,7 @@ class ScriptedSpanner:
         self._schema = InformationSchema(replace(self.scenario, tables=tables), self.clock.now)
 
     def describe(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
-        """Answer a statement about the database.
+        """Answers a statement about the database.
 
         Raises:
             ScriptedError: Spanner would reject it.
@@ -132,7 +132,7 @@ class ScriptedSpanner:
             raise invalid(f"{error}: {sql}") from error
 
     async def execute(self, sql: str, parameters: Mapping[str, str | None]) -> AsyncGenerator[bytes]:
-        """Yield the messages of a statement's answer; those of a change stream query as the clock reaches its records.
+        """Yields the messages of a statement's answer; those of a change stream query as the clock reaches its records.
 
         `parameters` are values by name: None for NULL, others in Spanner's text encoding.
 
@@ -174,7 +174,7 @@ class ScriptedSpanner:
             query_fault.over()
 
     async def _answer(self, query: StreamQuery, query_fault: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
-        """Yield a query's messages, with its fault."""
+        """Yields a query's messages, with its fault."""
         progress = _Progress(query, frames)
         await self._pause_before_first(query_fault)
         if await self._inject(query_fault, progress):
@@ -197,7 +197,7 @@ class ScriptedSpanner:
             yield message
 
     async def _batches(self, query: StreamQuery) -> AsyncGenerator[Sequence[Record]]:
-        """Yield a query's records, in batches of those that are due at the same time."""
+        """Yields a query's records, in batches of those that are due at the same time."""
         history, clock = self.scenario.history, self.clock
         await clock.sleep_until(query.start)
         if query.token is None:
@@ -239,7 +239,7 @@ class ScriptedSpanner:
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
     async def _inject(self, query_fault: FaultInQuery, progress: _Progress) -> bool:
-        """Inject the query's fault if it is due; returns whether the query ends here with OK.
+        """Injects the query's fault if it is due; returns whether the query ends here with OK.
 
         Raises:
             ScriptedError: the query ends with this error.
@@ -270,7 +270,7 @@ class ScriptedSpanner:
 
 
 class _Progress:
-    """How much of a query's answer has been sent."""
+    """The progress of a query's answer."""
 
     def __init__(self, query: StreamQuery, frames: Frames) -> None:
         self.query = query
@@ -280,7 +280,7 @@ class _Progress:
         self._announcement: int | None = None
 
     def add(self, batch: Sequence[Record]) -> None:
-        """Add the rows that are sent next."""
+        """Adds the rows that are sent next."""
         if self._announcement is None:
             found = (self._rows + index for index, record in enumerate(batch) if isinstance(record, _ANNOUNCEMENTS))
             self._announcement = next(found, None)
@@ -298,7 +298,7 @@ class _Progress:
 
 
 def _batch(events: Sequence[Event], at: int, upto: int) -> Sequence[Event]:
-    """Return the next events; consecutive announcements are not separated."""
+    """Returns the next events; consecutive announcements are not separated."""
     end = min(at + _BATCH, upto)
     while end < upto and isinstance(events[end], _ANNOUNCEMENTS):
         end += 1
@@ -312,7 +312,7 @@ _MISSED = (Change, Children, PartitionStart)
 def _disordered(
     batch: Sequence[Record], query: StreamQuery, query_fault: FaultInQuery, faults: FaultPlan
 ) -> Sequence[Record]:
-    """Return the batch with two adjacent records exchanged, or with a premature heartbeat, if the plan says so.
+    """Returns the batch with two adjacent records exchanged, or with a premature heartbeat, if the plan says so.
 
     The initial query is not affected, because its records prove nothing before it ends.
     """
@@ -330,7 +330,7 @@ def _disordered(
 
 
 def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Record], bool]:
-    """Return the part of a batch that is sent, and whether the query breaks after it."""
+    """Returns the part of a batch that is sent, and whether the query breaks after it."""
     if fault is None or fault.kind is not FaultKind.BREAK_BETWEEN_CHILDREN:
         return batch, False
     announcements = [index for index, record in enumerate(batch) if isinstance(record, _ANNOUNCEMENTS)]
@@ -340,7 +340,7 @@ def _broken(batch: Sequence[Record], fault: Fault | None) -> tuple[Sequence[Reco
 
 
 def _without_omissions(batch: Sequence[Record], query: StreamQuery, query_fault: FaultInQuery) -> Sequence[Record]:
-    """Return a batch without its announcements if the query's fault omits them."""
+    """Returns a batch without its announcements if the query's fault omits them."""
     if query_fault.fault is None or query_fault.fault.kind is not FaultKind.OMISSION or not query.proves_its_end:
         return batch
     left = [record for record in batch if not isinstance(record, _ANNOUNCEMENTS)]
@@ -350,7 +350,7 @@ def _without_omissions(batch: Sequence[Record], query: StreamQuery, query_fault:
 
 
 def _due(query: StreamQuery, partition: Partition, at: int, last: int | None, silent_since: int) -> int:
-    """Return the timestamp at which a query has to act next."""
+    """Returns the timestamp at which a query has to act next."""
     dues = [silent_since + query.heartbeat]
     if at < len(partition.events):
         dues.append(partition.events[at].timestamp)

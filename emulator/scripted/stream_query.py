@@ -15,10 +15,10 @@ from emulator.scripted.row_types import read_function
 
 MILLISECOND = 1_000_000
 WINDOW = 30 * MINUTE
-"""How far a query's end may be after its start and the present in the MUTABLE_KEY_RANGE mode, in nanoseconds."""
+"""The longest time from a query's start, and from now, to its end in the MUTABLE_KEY_RANGE mode, in nanoseconds."""
 
 AHEAD = 10 * MINUTE
-"""How far in the future a query may start, in nanoseconds; it waits until then."""
+"""The longest time by which a query may start in the future, in nanoseconds; it waits until then."""
 
 _NAMES = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds", "read_options")
 _GOOGLE_FUNCTION = re.compile(r"\bFROM\s+`?(READ_\w+)`?\s*\(", re.IGNORECASE)
@@ -64,12 +64,12 @@ class StreamQuery:
 
 
 def reads_change_stream(sql: str) -> bool:
-    """Return whether a statement calls a read function of any change stream."""
+    """Returns whether a statement calls a read function of any change stream."""
     return bool(_GOOGLE_FUNCTION.search(sql) or _POSTGRES_FUNCTION.search(sql))
 
 
 def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | None], now: int) -> StreamQuery:
-    """Parse a change stream query.
+    """Parses a change stream query.
 
     Raises:
         ScriptedError: Spanner would reject it.
@@ -89,12 +89,12 @@ def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | No
 
 
 def invalid(message: str) -> ScriptedError:
-    """Return an error for an invalid argument."""
+    """Returns an error for an invalid argument."""
     return ScriptedError(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def too_old(start: int, earliest: int) -> ScriptedError:
-    """Return the error for a start that is no longer retained."""
+    """Returns the error for a start that is no longer retained."""
     return ScriptedError(
         grpc.StatusCode.OUT_OF_RANGE,
         "Specified start_timestamp is too far in the past. Please specify a start_timestamp within the earliest read"
@@ -103,7 +103,7 @@ def too_old(start: int, earliest: int) -> ScriptedError:
 
 
 def expired_partition() -> ScriptedError:
-    """Return the error for a partition that is no longer retained."""
+    """Returns the error for a partition that is no longer retained."""
     return ScriptedError(
         grpc.StatusCode.OUT_OF_RANGE,
         "This partition is no longer valid. All Change Stream records associated with this partition have expired and"
@@ -112,7 +112,7 @@ def expired_partition() -> ScriptedError:
 
 
 def _opening(scenario: Scenario, sql: str) -> int:
-    """Return where the function's arguments start; the function must read the scenario's change stream."""
+    """Returns where the function's arguments start; the function must read the scenario's change stream."""
     google, postgres = _GOOGLE_FUNCTION.search(sql), _POSTGRES_FUNCTION.search(sql)
     function = read_function(scenario.dialect, scenario.mode, scenario.change_stream)
     if scenario.dialect == "googlesql":
@@ -234,7 +234,7 @@ def _check_partition(scenario: Scenario, query: StreamQuery) -> None:
 
 
 def last_start(scenario: Scenario, partition: Partition) -> int | None:
-    """Return the last start at which a partition may be queried, where it announces its end; None if it has no end."""
+    """Returns the last start at which a partition may be queried, where it announces its end; None if it has no end."""
     if partition.end is None:
         return None
     return partition.end if scenario.mode == "IMMUTABLE_KEY_RANGE" else partition.end - 1

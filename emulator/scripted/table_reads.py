@@ -73,7 +73,7 @@ class TableReads:
         self._contents: dict[int, Rows] = {}
 
     def begin(self, request: bytes) -> bytes:
-        """Begin a read-only transaction; takes and returns serialized messages, as the other methods do."""
+        """Begins a read-only transaction; takes and returns serialized messages, as the other methods do."""
         node = _BeginTransactionRequest.FromString(request)
         timestamp = self._timestamp(node.options.read_only)
         identity = f"snapshot-{next(self._numbers)}".encode()
@@ -94,7 +94,7 @@ class TableReads:
         return encoded
 
     async def execute(self, request: bytes) -> AsyncGenerator[bytes]:
-        """Yield the rows of a query in a transaction, or those of one of its partitions.
+        """Yields the rows of a query in a transaction, or those of one of its partitions.
 
         Raises:
             ScriptedError: the call ends with this error.
@@ -113,7 +113,7 @@ class TableReads:
             yield message
 
     async def read(self, request: bytes) -> AsyncGenerator[bytes]:
-        """Yield the rows with the keys of a request, each once, in the order of the keys' JSON texts.
+        """Yields the rows with the keys of a request, each once, in the order of the keys' JSON texts.
 
         Raises:
             ScriptedError: the call ends with this error.
@@ -152,12 +152,12 @@ class TableReads:
             query_fault.over()
 
     def _has_token(self, name: str, number: int) -> bool:
-        """Draw whether a message has a resume token: a share of them, always the same ones."""
+        """Draws whether a message has a resume token: a share of them, always the same ones."""
         framing = self._engine.framing
         return framing.tokens >= 1 or Random(f"{framing.seed}/{name}/{number}").random() < framing.tokens  # noqa: S311
 
     def _inject(self, query_fault: FaultInQuery, sent: int, session: str) -> None:
-        """End the call with the query's fault if it is due."""
+        """Ends the call with the query's fault if it is due."""
         fault = query_fault.fault
         if fault is None or sent < fault.after or fault.kind not in (*ERRORS, *_ENDING):
             return
@@ -177,7 +177,7 @@ class TableReads:
         raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "Only strong reads and reads at a timestamp are scripted.")
 
     def _timestamp_of(self, session: str, transaction: bytes) -> int:
-        """Return the timestamp of a transaction."""
+        """Returns the timestamp of a transaction."""
         owner, timestamp = self._transactions.get(transaction, ("", 0))
         if owner != session:
             raise invalid("Invalid transaction: it is not one of this session.")
@@ -217,7 +217,7 @@ class TableReads:
         raise ScriptedError(grpc.StatusCode.NOT_FOUND, f"Table not found: {name}")
 
     def _columns(self, table: Table, names: Sequence[str]) -> tuple[ReportedColumn, ...]:
-        """Return the columns with these names in their order, or all."""
+        """Returns the columns with these names in their order, or all."""
         every = [column.name for column in table.columns]
         known: Mapping[str, ReportedColumn] = {
             column.name: column for column in reported_columns(table, self._scenario.dialect, every)

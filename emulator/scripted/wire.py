@@ -20,7 +20,7 @@ _LIST = b"\x32"
 
 
 def varint(number: int) -> bytes:
-    """Encode a non-negative number."""
+    """Encodes a non-negative number."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -32,32 +32,32 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Encode a field of bytes, of text or of a message; `number` must be below 16."""
+    """Encodes a field of bytes, of text or of a message; `number` must be below 16."""
     return bytes((number << 3 | 2,)) + varint(len(content)) + content
 
 
 def number_field(number: int, content: int) -> bytes:
-    """Encode a field of a number or a boolean, as nothing if it is 0; `number` must be below 16."""
+    """Encodes a field of a number or a boolean, as nothing if it is 0; `number` must be below 16."""
     return bytes((number << 3,)) + varint(content) if content else b""
 
 
 def text(content: str) -> bytes:
-    """Encode a string Value."""
+    """Encodes a string Value."""
     encoded = content.encode()
     return _STRING + varint(len(encoded)) + encoded
 
 
 def element(value: bytes) -> bytes:
-    """Encode a Value as an element of a list."""
+    """Encodes a Value as an element of a list."""
     return _VALUES + varint(len(value)) + value
 
 
 def listed(values: Iterable[bytes]) -> bytes:
-    """Encode a list Value of these Values."""
+    """Encodes a list Value of these Values."""
     content = b"".join([_VALUES + varint(len(value)) + value for value in values])
     return _LIST + varint(len(content)) + content
 
 
 def boolean(content: bool) -> bytes:  # noqa: FBT001 - the value itself
-    """Encode a boolean Value."""
+    """Encodes a boolean Value."""
     return TRUE if content else FALSE

@@ -22,11 +22,11 @@ class Contents:
         self._places: dict[str, dict[Key, int]] = {name: {} for name in self.tables}
 
     def sample(self, random: Random, table: str) -> Key | None:
-        """Draw a row's key, in constant time; None from an empty table."""
+        """Draws a row's key, in constant time; None from an empty table."""
         return random.choice(self._keys[table]) if self._keys[table] else None
 
     def children(self, table: str, key: Key) -> Iterator[tuple[str, Key]]:
-        """Yield the rows that are deleted with this row, by table and key, children's children included."""
+        """Yields the rows that are deleted with this row, by table and key, children's children included."""
         for child in self.tables.values():
             if child.parent == table:
                 for child_key in self.rows[child.name]:
@@ -35,7 +35,7 @@ class Contents:
                         yield from self.children(child.name, child_key)
 
     def apply(self, mods: Iterable[PlannedMod]) -> None:
-        """Apply committed mods."""
+        """Applies committed mods."""
         for mod in mods:
             key = tuple(mod.keys.values())
             if mod.mod_type == "DELETE":
@@ -47,7 +47,7 @@ class Contents:
                 self.rows[mod.table][key] = mod.row
 
     def _remove(self, table: str, key: Key) -> None:
-        """Remove a row; the last key takes its place in the list that is sampled."""
+        """Removes a row; the last key takes its place in the list that is sampled."""
         del self.rows[table][key]
         keys, places = self._keys[table], self._places[table]
         place, last = places.pop(key), keys.pop()

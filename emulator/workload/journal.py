@@ -54,7 +54,7 @@ class CommittedMod:
 
 
 def committed(mod: PlannedMod, transaction: int, commit_timestamp_ns: int) -> CommittedMod:
-    """Return a planned mod as committed at that timestamp."""
+    """Returns a planned mod as committed at that timestamp."""
     return CommittedMod(
         commit_timestamp_ns, transaction, mod.table, mod.mod_type, mod.keys, mod.new_values, mod.row, mod.old_row
     )
@@ -67,16 +67,16 @@ class Journal:
         self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1) if path else None
 
     def attempt(self, transaction: int, mods: Iterable[PlannedMod]) -> None:
-        """Write what is about to be committed."""
+        """Writes what is about to be committed."""
         if self._file:
             self._line({"attempt": transaction, "mods": [asdict(mod) for mod in mods]})
 
     def committed(self, transaction: int, commit_timestamp_ns: int) -> None:
-        """Write that it was committed."""
+        """Writes that it was committed."""
         self._line({"committed": transaction, "commit_timestamp_ns": commit_timestamp_ns})
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         if self._file:
             self._file.close()
 
@@ -86,7 +86,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> tuple[list[CommittedMod], list[PlannedMod]]:
-    """Read a journal file: the committed mods in commit order, and the mods of the transaction in doubt, if any.
+    """Reads a journal file: the committed mods in commit order, and the mods of the transaction in doubt, if any.
 
     A last line that was cut off by a kill is ignored. Raises ValueError for anything else that is not a journal.
     """

@@ -64,7 +64,7 @@ class Planner:
         self._weights = [_WEIGHTS.get(table.name, 1) for table in self._tables]
 
     def transaction(self, most: int = LARGEST) -> Plan:
-        """Draw the next transaction, of at most `most` mods (cascading deletes and deleted ranges not counted)."""
+        """Draws the next transaction, of at most `most` mods (cascading deletes and deleted ranges not counted)."""
         roll = self._random.random()
         if roll < 0.03 and (plan := self._statement()).mods:
             return plan
@@ -80,7 +80,7 @@ class Planner:
         return plan
 
     def _step(self, plan: Plan, table: Table, roll: float) -> None:
-        """Add one write to this table, if the row drawn allows it; `roll`, from 0 to 1, decides which."""
+        """Adds one write to this table, if the row drawn allows it; `roll`, from 0 to 1, decides which."""
         count = len(self._contents.rows[table.name])
         full = count / self._rows_per_table
         if roll < 0.45 - 0.25 * min(full, 1.0) or not count:
@@ -136,7 +136,7 @@ class Planner:
             plan.writes.append(lambda batch: batch.delete(table.name, KeySet(keys=[list(key)])))
 
     def _delete_range(self, plan: Plan, table: Table) -> None:
-        """Delete a range of invoices, or all rows that share the first part of a composite key."""
+        """Deletes a range of invoices, or all rows that share the first part of a composite key."""
         chosen = self._contents.sample(self._random, table.name)
         if chosen is None or (len(table.key) == 1 and table.name != _INVOICES):
             return
@@ -153,13 +153,13 @@ class Planner:
             plan.writes.append(lambda batch: batch.delete(table.name, KeySet(ranges=[span])))
 
     def _invoices(self, chosen: Key) -> tuple[int, int, list[Key]]:
-        """Return a range of invoices that starts at the chosen one: low (inclusive), high (exclusive), and its keys."""
+        """Returns a range of invoices from the chosen one on: low (inclusive), high (exclusive), and its keys."""
         low = min(int(str(chosen[0])), 2**63 - 10)
         high = low + self._random.choice((1, 3, 8))
         return low, high, [key for key in self._contents.rows[_INVOICES] if low <= int(str(key[0])) < high]
 
     def _mark_deleted(self, plan: Plan, table: Table, keys: Sequence[Key]) -> bool:
-        """Plan to delete these rows and their children; returns False and plans nothing if one is changed already."""
+        """Plans to delete these rows and their children; returns False and plans nothing if one is changed already."""
         doomed = [(table.name, key) for key in keys]
         for key in keys:
             doomed += self._contents.children(table.name, key)
@@ -179,7 +179,7 @@ class Planner:
         )
 
     def _statement(self) -> Plan:
-        """Plan one DML statement on a range of invoices; the plan has no mods if there are no invoices."""
+        """Plans one DML statement on a range of invoices; the plan has no mods if there are no invoices."""
         plan = Plan()
         chosen = self._contents.sample(self._random, _INVOICES)
         if chosen is None:

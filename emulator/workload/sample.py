@@ -48,7 +48,7 @@ class SampleDatabase:
         change_stream: str = "Everything",
         value_capture_type: str = "NEW_ROW",
     ) -> SampleDatabase:
-        """Create the database, and the instance (2 characters or more) if it does not exist, in the emulator at `host`.
+        """Creates the database, and the instance (2 characters or more) if there is none, in the emulator at `host`.
 
         The database's id is a new random one if None. The change stream is FOR ALL, with the given value capture
         type. Raises ValueError for a dialect other than googlesql and postgresql; other errors are Spanner's
@@ -84,9 +84,9 @@ class SampleDatabase:
         return f"projects/{self.project}/instances/{self.instance}/databases/{self.database_id}"
 
     def run_ddl(self, *statements: str) -> None:
-        """Run DDL statements in order and wait until they are done; errors are google.api_core.exceptions."""
+        """Runs DDL statements in order and waits until they are done; errors are google.api_core.exceptions."""
         self.database.update_ddl(list(statements)).result(timeout=_SECONDS)
 
     def drop(self) -> None:
-        """Drop the database; an emulator holds 100 per instance."""
+        """Drops the database; an emulator holds 100 per instance."""
         self.database.drop()

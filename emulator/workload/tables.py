@@ -127,7 +127,7 @@ def quoted(name: str, dialect: Dialect) -> str:
 
 
 def ddl(dialect: Dialect, change_stream: str, value_capture_type: str) -> list[str]:
-    """Return the statements that create the tables and a change stream FOR ALL of them, in order."""
+    """Returns the statements that create the tables and a change stream FOR ALL of them, in order."""
     schemas = sorted({table.name.rpartition(".")[0] for table in TABLES} - {""})
     statements = [f"CREATE SCHEMA {quoted(schema, dialect)}" for schema in schemas]
     statements += [_create_table(table, dialect) for table in TABLES]

@@ -137,7 +137,7 @@ _DRAW: dict[str, Callable[[Random], Value]] = {
 
 
 def draw(random: Random, column: Column, dialect: str) -> Value:
-    """Draw a value for a column: sometimes NULL if it is nullable, an array of 0 to 4 elements if it is an array."""
+    """Draws a value for a column: sometimes NULL if it is nullable, an array of 0 to 4 elements if it is an array."""
     if column.nullable and random.random() < 0.1:
         return None
     if column.array:
@@ -146,7 +146,7 @@ def draw(random: Random, column: Column, dialect: str) -> Value:
 
 
 def draw_key(random: Random, columns: Sequence[Column], spread: int) -> tuple[Value, ...]:
-    """Draw a key of these columns out of some `spread` different ones, so that deleted keys are inserted again."""
+    """Draws a key of these columns out of some `spread` different ones, so that deleted keys are inserted again."""
     return tuple(_key_part(random, column.type, spread) for column in columns)
 
 

@@ -79,7 +79,7 @@ class Workload:
 
     @property
     def transactions(self) -> int:
-        """How many transactions were committed."""
+        """The number of transactions that were committed."""
         with self._lock:
             return self._transactions
 
@@ -89,12 +89,12 @@ class Workload:
         return self.committed_since(0)
 
     def committed_since(self, index: int) -> list[CommittedMod]:
-        """Return the committed mods from that index on, in commit order; may be called in any thread."""
+        """Returns the committed mods from that index on, in commit order; may be called in any thread."""
         with self._lock:
             return self._committed[index:]
 
     def rows(self, table: str) -> dict[Key, dict[str, Value]]:
-        """Return a table's rows by key, with all columns except generated ones; may be called in any thread.
+        """Returns a table's rows by key, with all columns except generated ones; may be called in any thread.
 
         Raises KeyError for a table that the sample does not have.
         """
@@ -104,7 +104,7 @@ class Workload:
         return {key: {**dict(zip(names, key, strict=True)), **row} for key, row in rows}
 
     def commit_one(self, *, most: int = LARGEST) -> tuple[CommittedMod, ...]:
-        """Commit one transaction of about `most` mods at most, and return what it changed.
+        """Commits one transaction of about `most` mods at most, and returns what it changed.
 
         ABORTED is retried. Raises OutcomeUnknownError if it is unknown whether the commit happened, and at every call
         after that.
@@ -137,7 +137,7 @@ class Workload:
         rate: float | None = None,
         stop: threading.Event | None = None,
     ) -> int:
-        """Commit until `mods` mods are committed, `seconds` have passed or `stop` is set; returns how many mods.
+        """Commits until `mods` mods are committed, `seconds` have passed or `stop` is set; returns how many mods.
 
         A cascading delete may add a few. `rate` is in mods per second over this run; None is as fast as possible.
         Raises ValueError if `mods`, `seconds` and `stop` are all None; OutcomeUnknownError as `commit_one`.
@@ -157,11 +157,11 @@ class Workload:
         return count
 
     def close(self) -> None:
-        """Close the journal; a workload with a journal cannot commit after that."""
+        """Closes the journal; a workload with a journal cannot commit after that."""
         self._journal.close()
 
     def _commit(self, plan: Plan) -> int:
-        """Commit the plan and return its commit timestamp in nanoseconds since 1970."""
+        """Commits the plan and returns its commit timestamp in nanoseconds since 1970."""
         if plan.statement is not None:
             return self._run_statement(plan.statement, len(plan.mods))
         with self._database.batch() as batch:
@@ -170,7 +170,7 @@ class Workload:
         return _nanoseconds(batch.committed)
 
     def _run_statement(self, statement: str, expected: int) -> int:
-        """Run one DML statement in its own transaction; it must change `expected` rows, as the model says."""
+        """Runs one DML statement in its own transaction; it must change `expected` rows, as the model says."""
         used: list[Transaction] = []
 
         def work(transaction: Transaction) -> None:
@@ -184,7 +184,7 @@ class Workload:
 
 
 def _nanoseconds(timestamp: DatetimeWithNanoseconds | Timestamp | None) -> int:
-    """Return a commit timestamp of a batch or a transaction in nanoseconds since 1970, without rounding."""
+    """Returns a commit timestamp of a batch or a transaction in nanoseconds since 1970, without rounding."""
     assert timestamp is not None
     stamp = timestamp.timestamp_pb() if isinstance(timestamp, DatetimeWithNanoseconds) else timestamp
     return int(stamp.seconds) * SECOND + int(stamp.nanos)

@@ -32,7 +32,7 @@ _MARKER = 16
 """Size of a sync marker in bytes."""
 
 _SORT_KEYS = (True, True, False, True)
-"""Which of the four sort keys are longs; the others are strings."""
+"""The sort keys, of the four, that are longs; the others are strings."""
 
 _STRING, _LONG = b"\x00", b"\x02"
 """The indexes of the types in a sort key's union."""

@@ -27,7 +27,7 @@ from spark_sink.errors import SinkError
 _NULL_TEXT = pa.scalar("null", pa.string())
 _NOTHING = pa.scalar(None, pa.string())
 _FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
-"""Where msgspec found a value of an unexpected type."""
+"""The path at which msgspec found a value of an unexpected type."""
 
 
 class PayloadReader:
@@ -292,7 +292,7 @@ def _arrays_of_json(values: list[Any]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the values of one kind are read.
+    """The reading of the values of one kind.
 
     Attributes:
         parsed: the Python type that msgspec parses a value to.

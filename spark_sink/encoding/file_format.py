@@ -58,7 +58,7 @@ class EncodedRows:
 
     @property
     def ends(self) -> Int64s:
-        """Where each row ends."""
+        """The offset at which each row ends."""
         return self._ends
 
     def __len__(self) -> int:

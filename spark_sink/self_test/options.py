@@ -19,7 +19,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """How every name begins; letters, digits and underscores."""
+        """The prefix of every name: letters, digits and underscores."""
         return f"self_test_{self.suffix}_"
 
     @property

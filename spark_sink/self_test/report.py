@@ -9,7 +9,7 @@ from spark_sink.self_test.options import Names, Options
 
 
 class Status(Enum):
-    """How a check ended."""
+    """The result of a check."""
 
     GOOD = "good"
     DIFFERENT = "different"

@@ -1,4 +1,4 @@
-"""What a breakage is, and how it is exercised: a service that is well, the breakage, and what is said of it."""
+"""A breakage, and how it is exercised: a service that is well, the breakage, and what is reported of it."""
 
 import time
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class Exercised:
     seen: Seen
 
     def faults(self) -> list[str]:
-        """What is wrong with what was seen: everything that calls a broken service healthy, or names nothing."""
+        """The faults of what was seen: everything that calls a broken service healthy, or names nothing."""
         seen, breakage = self.seen, self.breakage
         alarms = {name for _, name in seen.alarms or ()}
         found = []

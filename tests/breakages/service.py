@@ -37,7 +37,7 @@ _MEASURED = re.compile(r"^(spanner_cdc_\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of a service at one time.
+    """The state of a service as it was seen at one time.
 
     Attributes:
         alarms: the page's alarms, severity and name; None without a page.
@@ -70,7 +70,7 @@ class Service:
 
     @property
     def said(self) -> str:
-        """What it has written to stderr."""
+        """Its output on stderr so far."""
         return self._log.read_text(errors="replace")
 
     @property
@@ -119,7 +119,7 @@ class Service:
             connection.close()
 
     def seen(self) -> Seen:
-        """What page, command, probe, metrics, process and log say now."""
+        """The present state by page, command, probe, metrics, process and log."""
         page, ready, metrics = self.get("/api/status"), self.get("/readyz"), self.get("/metrics")
         done = run_command("status", self.config)
         health: dict[str, Any] = json.loads(page[1])["health"] if page else {"alarms": [], "summary": ""}

@@ -1,4 +1,4 @@
-"""Where spools of tests lie: both kinds of storage."""
+"""The places of tests' spools: both kinds of storage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def _nothing_fails() -> Iterator[None]:
 
 @pytest.fixture(params=["local", "gs"])
 def spool_path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where a spool may lie; on object storage without its pauses, so that time can be given."""
+    """A place for a spool; on object storage without its pauses, so that time can be given."""
     if request.param == "local":
         return str(tmp_path / "spool")
     path = f"{request.getfixturevalue('bucket')}/a/spool"

@@ -1,4 +1,4 @@
-"""How many cores there are."""
+"""The number of cores."""
 
 import os
 from pathlib import Path

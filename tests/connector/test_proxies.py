@@ -1,4 +1,4 @@
-"""Which proxy of the environment a call goes through."""
+"""The proxy of the environment that a call goes through."""
 
 import urllib.error
 

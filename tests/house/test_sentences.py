@@ -14,7 +14,7 @@ WORDS = 35
 
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs")
 _MADE = "<!-- Made "
-"""How a page begins its first comment that is made from code, or from what a program has seen."""
+"""The start of the first comment of a page that is made from code, or from what a program has seen."""
 
 _FENCED = re.compile(r"^ *```.*?^ *```\s*$", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")

@@ -138,7 +138,7 @@ class Background:
 
     @property
     def said(self) -> str:
-        """What the command has written to stderr."""
+        """The command's output on stderr."""
         return self.log.read_text()
 
     def await_log(self, text: str, *, timeout: float = PATIENCE) -> None:

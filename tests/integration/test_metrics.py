@@ -43,7 +43,7 @@ ELSEWHERE: dict[str, Callable[[ReaderMetrics], None]] = {
     "spanner_cdc_incomplete_rows_total": lambda m: setattr(m, "incomplete_rows", 3),
     "spanner_cdc_incomplete_transactions_total": lambda m: setattr(m, "incomplete_transactions", 3),
 }
-"""What the run below has not; that the reader and the sinks set these is tested with the faults that they count."""
+"""Metrics that the run below does not have; the tests of the faults that they count cover these."""
 
 
 def samples(text: str) -> dict[str, float]:

@@ -93,7 +93,7 @@ def test_tail_prints_what_each_value_capture_type_captures(dialect: str, databas
 
 
 def tail_into_the_future(sample: SampleDatabase, workload: Workload, began: int, seconds: int, log: Path) -> bytes:
-    """What tail prints of two tables up to an end in so many seconds; nothing if it prints nothing before that."""
+    """The output of tail for two tables up to an end in so many seconds; empty if it prints nothing before that."""
     offset = (time.time_ns() - began) // 1_000_000  # it counts from when the command has started, some time later
     end = time.time_ns() + seconds * 10**9
     with Background(

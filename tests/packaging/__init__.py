@@ -1,1 +1,1 @@
-"""What is published: what it declares, what it holds, and that it runs outside a clone."""
+"""Tests of what is published: its declarations, its contents, and that it runs outside a clone."""

@@ -1,4 +1,4 @@
-"""What the packages import, read from their source, and the distributions that it comes from."""
+"""The imports of the packages, read from their source, and the distributions that these come from."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""What is declared is what is imported, and what an extra brings is imported only where the extra is wanted."""
+"""Everything imported is declared, and a library of an extra is imported only where the extra is wanted."""
 
 import re
 import runpy
@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.imports import ROOT, distribution, loaded_by, normalized, third_party
 
 EXTRAS = {"avro", "bigquery", "gcs", "spark"}
-"""What users install."""
+"""The packages that users install."""
 
 NOT_IMPORTED = {
     "coverage": "started as a program",

@@ -30,7 +30,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Tailed:
-    """What `tail` printed, and its error."""
+    """The output of `tail`, and its error."""
 
     out: bytes
     error: SpannerCdcError | None = None

@@ -1,4 +1,4 @@
-"""How many examples a property is tested with: few, and the same in every run; or as many as one asks for."""
+"""The number of examples of a property: few, and the same in every run; or as many as one asks for."""
 
 import os
 

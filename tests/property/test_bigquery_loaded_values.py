@@ -25,7 +25,7 @@ from tests.property.bigquery_merging import (
 
 
 def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str]]:
-    """What a line has in a column of that type, and why the row is refused, if it is."""
+    """The value that a line has in a column of that type, and the reason if the row is rejected."""
     column = ColumnType("v", type_json, False, 2)
     merger = RowMerger(
         bigquery_table(TableSchema.of("T", (KEYS[1], column)), TableOptions("ds", "merge-load", **options))

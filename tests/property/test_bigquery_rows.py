@@ -96,7 +96,7 @@ AS_JSON: dict[str, Callable[[Value], Any]] = {
     "ENUM": lambda value: value[1],
     "JSON": lambda value: json.loads(value[0]),
 }
-"""What an element is in the JSON of an array, by its code; else as it came."""
+"""The form of an element in the JSON of an array, by its code; else as it came."""
 
 ABSENT = object()
 

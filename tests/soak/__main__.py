@@ -35,7 +35,7 @@ from tests.soak.worker import Job, run
 def main(
     *, minutes: float, seeds: int | None, first_seed: int, seed: int | None, in_one_process: bool, workers: int
 ) -> None:
-    """Run seeded scenarios with random faults and kills, and check what was delivered."""
+    """Runs seeded scenarios with random faults and kills, and checks what was delivered."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     prepare_environment(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))

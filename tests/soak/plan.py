@@ -67,7 +67,7 @@ class Plan:
     spool: dict[str, object]
     sink: dict[str, object]
     worker_dies: tuple[float, ...]
-    """When one of the daemon's workers is killed in each run, in seconds after the start."""
+    """The time at which one of the daemon's workers is killed in each run, in seconds after the start."""
     columns: bool
     cut_files: bool
 

@@ -1,4 +1,4 @@
-"""What registers the built-in sinks imports no library of any of them."""
+"""The registration of the built-in sinks imports no library of any of them."""
 
 import subprocess
 import sys

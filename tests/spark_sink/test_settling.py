@@ -1,4 +1,4 @@
-"""What the end of a backfill makes due is done when it ends: by the sink, or by the backfill if no sink runs."""
+"""The work that is due when a backfill ends is done then: by the sink, or by the backfill if no sink runs."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""How a reader is: the states of its stream, and alarms that explain themselves. Pure."""
+"""The health of a reader: the states of its stream, and alarms that explain themselves. Pure."""

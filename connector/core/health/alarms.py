@@ -71,7 +71,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """How often something went wrong and was mended since the daemon started, and when it last was; 0 if never."""
+    """The number of problems that were mended since the daemon started, and the time of the last; 0 if none was."""
 
     times: int = 0
     at: int = 0
@@ -131,7 +131,7 @@ class Facts:
 
     @property
     def lag(self) -> int:
-        """How long ago that was, in nanoseconds: what was committed since may not have been read or sealed yet."""
+        """The nanoseconds since then; changes committed since may not have been read or sealed yet."""
         return max(self.now - self.spooled, 0)
 
 
@@ -159,7 +159,7 @@ def alarms(facts: Facts) -> list[Alarm]:
 
 
 class AlarmLog:
-    """Which alarms have started, and which have ended, since it was asked last: by their names, for numbers change."""
+    """The alarms that started and ended since the last call, compared by name because their figures change."""
 
     def __init__(self) -> None:
         self._raised: dict[tuple[str, str], tuple[Alarm, int]] = {}
@@ -182,7 +182,7 @@ class AlarmLog:
         return started, [alarm for key, (alarm, _) in before.items() if key not in current]
 
     def since(self, alarm: Alarm) -> int | None:
-        """When an alarm began, in nanoseconds since 1970; None if :meth:`changes` has not seen it yet."""
+        """The start of an alarm, in Unix nanoseconds; None if :meth:`changes` has not seen it yet."""
         _, since = self._raised.get((alarm.name, alarm.subject), (alarm, None))
         return since
 

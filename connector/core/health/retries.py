@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from connector.core.timestamps import SECOND
 
 LASTING = 30 * SECOND
-"""How long something fails before it is an alarm: with the look at it, that is within a minute."""
+"""The time after which a failure is an alarm: within a minute, with the interval of the checks."""
 
 _REPEATED = 10 * SECOND
 """Failures that are repeated for so long are no blip, whenever the next success would show."""
 
 PROOF = 5 * SECOND
-"""How long a retry that succeeds may take to show it, unless the place says otherwise."""
+"""The time that a successful retry may take to show, unless the place says otherwise."""
 
 LONGEST_DETAIL = 500
 """Characters of an error's own text that are kept."""
@@ -27,7 +27,7 @@ SPANNER, WORKERS, STORAGE, SINK, BACKFILL, DAEMON = "spanner", "workers", "stora
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why something is retried; no text has a row's value or a secret.
+    """The cause of a retry; no text has a row's value or a secret.
 
     Attributes:
         text: what fails and where, as the beginning of a sentence.

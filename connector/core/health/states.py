@@ -22,7 +22,7 @@ FRESH = 20 * SECOND
 
 
 class StreamState(StrEnum):
-    """Where a stream is in its life."""
+    """The states in the life of a stream."""
 
     NOT_STARTED = "Not started"
     """No daemon runs: none was started yet, or the last one has ended as it was asked to."""
@@ -51,7 +51,7 @@ _FINAL_EXIT_CODES = (2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriod:
-    """How long Spanner keeps a stream's records.
+    """The time for which Spanner keeps a stream's records.
 
     Attributes:
         period: nanoseconds; 0 while unknown.

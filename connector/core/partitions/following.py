@@ -1,4 +1,4 @@
-"""Which reader follows a child partition, where several readers share the partitions of a cut. Pure."""
+"""The choice of the reader that follows a child partition, if several readers share the partitions of a cut. Pure."""
 
 from typing import Protocol
 

@@ -64,9 +64,9 @@ class PartitionGraph:
         self._progress = LeastProgress(self._partitions)
         self._ended: dict[str, Partition] = {}
         self.unfinished = 0
-        """How many partitions have not finished."""
+        """The number of partitions that have not finished."""
         self.churn: Counter[str] = Counter()
-        """How many splits, merges and moves have been crossed; in the mutable mode starts, ends and moves."""
+        """The number of splits, merges and moves crossed; in the mutable mode starts, ends and moves."""
         for at in cut:
             self._add(at.token, at.start_timestamp, frozenset(), is_late=at.is_late)
 
@@ -152,7 +152,7 @@ class PartitionGraph:
             del self._partitions[token], self._ended[token]
 
     def query_start(self, token: str) -> int:
-        """Where the partition's next query starts, inclusive; what it returns at or before the progress is known.
+        """The start of the partition's next query, inclusive; what it returns at or before the progress is known.
 
         The initial query starts at the start each time: from a later timestamp it returns other partitions.
         """

@@ -21,7 +21,7 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of a window, at most, as far as the last windows foretell it."""
 
 MARGIN = SECOND // 10
-"""How far Spanner's clock is past a window's end, at least, when it is read."""
+"""The least time by which Spanner's clock is past a window's end when the window is read."""
 
 
 def deal(cut: Sequence[CutPartition], weights: Mapping[str, int], *, most: int) -> list[Share]:
@@ -48,7 +48,7 @@ def deal(cut: Sequence[CutPartition], weights: Mapping[str, int], *, most: int) 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long windows are, from how the last ones were; start with ``Pace()``."""
+    """The length of windows, which follows from the last ones; start with ``Pace()``."""
 
     length: int = FIRST_LENGTH
     """Nanoseconds of commit time of the next window, at most."""

@@ -33,7 +33,7 @@ SIGN_OF_LIFE = 10.0
 """Seconds between two signs of life."""
 
 _POLLS_OF_A_BUCKET = 5
-"""How many times as long a request for a pause may take to be seen in Cloud Storage, which counts reads."""
+"""The factor by which polls for a request to pause are rarer in Cloud Storage, which bills reads."""
 
 _POLL = 1.0
 

@@ -43,7 +43,7 @@ def spool_of(target: str) -> tuple[Spool, int]:
 
 
 def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
-    """How a stream is. What is unknown is absent.
+    """The report of a stream's status. A field that is unknown is absent.
 
     Args:
         spool: its spool.

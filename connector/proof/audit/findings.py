@@ -136,5 +136,5 @@ class Findings:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of findings."""
         return self.counts.total()

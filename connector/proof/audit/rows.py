@@ -160,7 +160,7 @@ class ComparableRows:
 
     @property
     def transactions(self) -> int:
-        """How many transactions there are; each must be in one stretch."""
+        """The number of transactions; the rows of each must follow each other."""
         return int(self.firsts.sum())
 
     @property

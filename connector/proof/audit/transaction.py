@@ -14,7 +14,7 @@ IDENTITY = ("time", "server_transaction_id", "object", "epoch")
 """The fields that :func:`whole` needs."""
 
 _Place = tuple[str, str, int]
-"""Which mod of a transaction a row is: table, record sequence, index of the mod."""
+"""The identity of a mod in its transaction: table, record sequence, index of the mod."""
 
 
 def whole(kind: Kind, rows: Sequence[Row], *, epoch: bool) -> TransactionFinding:
@@ -53,7 +53,7 @@ def differing(expected: Sequence[Row], found: Sequence[Row]) -> TransactionFindi
 
 
 def _of_mod(place: _Place, wanted: list[Row] | None, held: list[Row] | None) -> Iterable[ModDifference]:
-    """How one mod differs; it may do so in several ways."""
+    """The differences of one mod; there may be several."""
     if held is None or wanted is None:
         yield ModDifference(Kind.MISSING if held is None else Kind.EXTRA, *place)
         return

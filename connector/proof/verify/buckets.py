@@ -32,7 +32,7 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Row
 
 
 def buckets_for(size: int) -> int:
-    """How many buckets rows of so many bytes are divided into."""
+    """The number of buckets into which rows of so many bytes are divided."""
     return max(LEAST_BUCKETS, min(MOST_BUCKETS, -(-size // BUCKET_BYTES)))
 
 
@@ -87,7 +87,7 @@ class Buckets:
             return
 
     def size(self, number: int) -> int:
-        """How many bytes of a bucket are on disk."""
+        """The bytes of a bucket on disk."""
         path = self._path(number)
         return path.stat().st_size if path.exists() else 0
 

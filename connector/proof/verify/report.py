@@ -52,7 +52,7 @@ class VerifyReport:
 
     @property
     def total(self) -> int:
-        """How many rows differ."""
+        """The number of rows that differ."""
         return self.counts.total()
 
     def add(self, one: RowDifference) -> None:

@@ -44,7 +44,7 @@ class RowChange(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class RowKind(StrEnum):
-    """How a row differs."""
+    """The way in which a row differs."""
 
     MISSING = "missing"
     """The destination does not have it."""

@@ -46,7 +46,7 @@ _LONGEST = (1 << 21) - _HEADER_BYTES
 _TABLE_LENGTHS = 1 << 15
 _TABLE_OF = np.zeros(256, np.int64)
 _TABLE_OF[[_LIST, _BOOL]] = _TABLE_LENGTHS, 2 * _TABLE_LENGTHS - BOOL_BYTES
-"""Where the headers with a tag begin in the table of headers; a BOOL has only one."""
+"""The index of the first header with a tag in the table of headers; a BOOL has only one."""
 
 _FIELD_TAGS, _STRING_TAG, _LIST_TAG = np.array(_FIELDS)[:, None], np.array(_STRING), np.array(_LIST)
 

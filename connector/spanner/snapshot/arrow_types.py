@@ -87,7 +87,7 @@ def _binary(values: Values) -> pa.Array:
 
 
 def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":
-    """How many equals signs each text ends with, two at most."""
+    """The number of equals signs at the end of each text, two at most."""
     stop = sizes.cumsum()
     some = sizes > 0
     found = np.zeros(len(sizes), np.int64)

@@ -211,7 +211,7 @@ class _Reading:
             self._tried = None
 
     def _cause(self, error: BaseException) -> Cause:
-        """Why it is requested again."""
+        """The cause of a repeated request."""
         assert isinstance(error, grpc.RpcError)
         return retried(self.client.failed(error), self.client.host)
 

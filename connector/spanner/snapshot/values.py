@@ -88,7 +88,7 @@ class Values:
         )
 
     def nulls(self) -> Bools | None:
-        """Which values are NULL; None if none is.
+        """A mask of the values that are NULL; None if none is.
 
         Raises:
             ValueError: a value is not of the documented format.
@@ -156,7 +156,7 @@ class Lists:
 
     @property
     def offsets(self) -> pa.Array:
-        """Where each list begins among the elements, and where the last one ends."""
+        """The index of each list's first element, and that of the end of the last list."""
         return pa.array(np.append(0, self.counts.cumsum()).astype(np.int32))
 
     def json(self) -> list[bytes]:
@@ -168,7 +168,7 @@ class Lists:
 
 
 def _counts(elements: Sequence[bytes], sizes: Int64s) -> Int64s | None:
-    """How many elements each list has, found from where the elements must end; None if they do not end there."""
+    """The number of elements of each list, derived from where they must end; None if they do not end there."""
     if not len(sizes):
         return sizes
     lengths = np.fromiter(map(len, elements), np.int64, len(elements))

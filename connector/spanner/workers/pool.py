@@ -41,7 +41,7 @@ class _Slot:
 
     worker: WorkerProcess
     queries: int = 0
-    """How many queries it has, including those that wait for its next worker."""
+    """The number of its queries, including those that wait for its next worker."""
     pausing: bool = False
     """True if the next worker is not started yet."""
 

@@ -37,7 +37,7 @@ SILENCE = 60.0
 """Seconds without a frame after which a worker is killed."""
 
 _CHECKS = 12
-"""How often this is checked in that time."""
+"""The number of checks in that time."""
 
 _PATIENCE = 5.0
 """Seconds that a worker may take to end."""
@@ -71,7 +71,7 @@ class WorkerProcess:
         self.has_returned = False
         """True if a query has returned anything, be it an error."""
         self.refusal: Failure | None = None
-        """Why it cannot start, if it has reported that."""
+        """The reason why it cannot start, if it has reported one."""
         self.pid = 0
         self.was_killed = False
         """True if a signal has ended it."""
@@ -79,7 +79,7 @@ class WorkerProcess:
 
     @property
     def queries(self) -> int:
-        """How many queries were requested and have not ended."""
+        """The number of queries that were requested and have not ended."""
         return len(self._inboxes)
 
     async def run(self, command: Sequence[str]) -> str:
@@ -204,5 +204,5 @@ async def _ended(process: Process) -> None:
 
 
 def _end_of(code: int) -> str:
-    """How a process has ended, by its exit code."""
+    """A description of how a process ended, by its exit code."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -91,7 +91,7 @@ class Lost(_Document):
 
 
 class TableProgress(BaseModel):
-    """How far a table is; ``partitions`` of its plan are in the spool, with so many rows and bytes."""
+    """The progress of a table; ``partitions`` of its plan are in the spool, with so many rows and bytes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -220,7 +220,7 @@ class Bucket:
             pass
 
     def missing_permissions(self) -> list[str]:
-        """Which of the required permissions this account lacks.
+        """The required permissions that this account lacks.
 
         Raises:
             SpannerCdcError: there is no such bucket, or it cannot be reached.

@@ -47,7 +47,7 @@ _POOL = "backfill"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How Spanner is read: ``rpc_priority`` is low, medium or high."""
+    """The options for reading Spanner: ``rpc_priority`` is low, medium or high."""
 
     emulator_host: str | None
     rpc_priority: str

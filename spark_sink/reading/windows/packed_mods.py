@@ -58,7 +58,7 @@ def unpacked(columns: list[pa.Array]) -> pa.ListArray:
 
 
 def _bounds(array: pa.Array) -> _Int32s:
-    """Where each byte string of an array begins in its data, and where the last one ends."""
+    """The offset at which each byte string of an array begins in its data, and that at which the last one ends."""
     if not len(array):
         return np.zeros(1, np.int32)
     offsets = np.frombuffer(array.buffers()[1], np.int32)

@@ -316,7 +316,7 @@ def _words(error: BaseException) -> str:
 
 
 def why_no_queries(target: BigQueryTarget) -> str:
-    """Why the server runs no queries; empty if it does."""
+    """The reason why the server runs no queries; empty if it does."""
     try:
         list(connected(target).query("SELECT 1", job_retry=None).result(timeout=60))
     except _ERRORS as error:

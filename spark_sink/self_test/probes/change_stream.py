@@ -63,7 +63,7 @@ class Answer:
 
     @property
     def kinds(self) -> str:
-        """How many records there are of each kind."""
+        """The number of records of each kind."""
         counts = Counter(type(record).__name__.removesuffix("Record") for _, record in self.records)
         return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no records"
 
@@ -219,7 +219,7 @@ async def _inclusive(asking: Asking, token: str, commit: int) -> Observation:
 
 
 async def heartbeats(asking: Asking, now: int) -> Observation:
-    """How far heartbeats are apart, and how far they are asked to be."""
+    """Observes the interval between heartbeats, against the requested one."""
     about = f"heartbeats asked each {HEARTBEAT / SECOND:g} s ({asking.mode})"
     initial = await asking.ask(now, now)
     if not initial.children:
@@ -244,7 +244,7 @@ async def heartbeats(asking: Asking, now: int) -> Observation:
 
 
 async def refusals(asking: Asking, range_: Range, now: int) -> list[Observation]:
-    """How queries are refused: starts that are too old, before the stream's creation, and in the future."""
+    """Observes the refusals of queries: starts that are too old, before the stream's creation, and in the future."""
     day = 24 * 3600 * SECOND
     seen = []
     for about, start, heartbeat in (

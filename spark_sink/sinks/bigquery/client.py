@@ -282,7 +282,7 @@ def _note(error: Exception) -> None:
 
 
 def cause_of(error: BaseException, what: str, words: str | None = None) -> Cause:
-    """Why something is retried: ``what`` fails, for the reason of :func:`reason_of`."""
+    """The cause of a retry: ``what`` fails, for the reason of :func:`reason_of`."""
     why = reason_of(error, words).why
     return Cause(what, detail=why, hint=_RETRIED)
 

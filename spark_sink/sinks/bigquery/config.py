@@ -45,7 +45,7 @@ class BigQueryConfig(SinkConfig):
     grpc_endpoint: str | None = None
     """The same for rows, HOST:PORT."""
     location: str | None = None
-    """Where missing datasets are created, such as EU; without one they must exist."""
+    """The location in which missing datasets are created, such as EU; without one they must exist."""
 
     def table_options(self, default_schema: str = "") -> TableOptions:
         """The options that decide which columns tables have."""

@@ -10,7 +10,7 @@ from connector.refusals import Refusals
 
 
 class Refusal(NamedTuple):
-    """Why BigQuery refuses, as a clause, and what to do.
+    """The reason why BigQuery refuses, as a clause, and a hint.
 
     ``is_final`` says that only another configuration or another table cures it: a restart that waits for somebody to
     grant or to enable something would ask for the same again, and may be billed for it.

@@ -123,7 +123,7 @@ class _BigQueryReplay:
         return [*partial.items(), *((whole[index], why) for index, why in dict(rejected).items())]
 
     def _staged(self, source: str, *, of_backfill: bool) -> StagedRows:
-        """How rows are merged from staging tables: those of a backfill that is not done, beside the stream's."""
+        """The staged rows to merge: those of a backfill that is not done, beside the stream's."""
         unfinished = unfinished_tables(self._spool)
         return StagedRows(
             self._spool,

@@ -39,7 +39,7 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         check_options(sink, envelope)
 
     def destination(self, sink: BigQueryConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """Which tables are written; each is of one mode, and the sink refuses another one itself (TableError)."""
+        """The tables that are written; each is of one mode, and the sink itself refuses another one (TableError)."""
         del envelope
         project = sink.target(source).project
         return {

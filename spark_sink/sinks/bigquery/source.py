@@ -90,7 +90,7 @@ class BigQuerySinkSource(DataSource):
     """
 
     cores = 0
-    """How many tasks a micro-batch has at most; 0 for one each processor of this machine."""
+    """The most tasks of a micro-batch; 0 for one each processor of this machine."""
 
     @classmethod
     def name(cls) -> str:

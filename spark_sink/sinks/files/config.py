@@ -33,7 +33,7 @@ class FilesConfig(SinkConfig):
     timestamps: Literal["micros", "text"] = "micros"
     """Avro: timestamps with microseconds, or text with all their digits."""
     schema_files: bool = False
-    """Write the Avro schema of each table's events beside its files."""
+    """Writes the Avro schema of each table's events beside its files."""
     endpoint: str | None = None
     """An emulator of Cloud Storage; else that of ``STORAGE_EMULATOR_HOST``."""
     object: Literal["table", "schema_table"] = "table"

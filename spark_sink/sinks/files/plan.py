@@ -174,5 +174,5 @@ def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileG
 
 
 def shared_out(groups: list[FileGroup], cores: int) -> list[range]:
-    """Which groups each task writes."""
+    """The groups that each task writes."""
     return runs([group.bytes for group in groups], cores)

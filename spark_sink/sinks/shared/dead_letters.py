@@ -88,7 +88,7 @@ class DeadLetterFile:
 
     @property
     def count(self) -> int:
-        """How many dead letters the file has."""
+        """The number of dead letters in the file."""
         return sum(self.reasons.values())
 
 

@@ -1,4 +1,4 @@
-"""How far a sink has delivered a spool."""
+"""The progress of a sink's delivery of a spool."""
 
 from connector.spool.consumers import find
 from connector.spool.manifest import watermark_of

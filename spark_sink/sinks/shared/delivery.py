@@ -1,4 +1,4 @@
-"""How a built-in sink delivers: the source whose tasks write, and how a micro-batch of it is run.
+"""Deliveries of the built-in sinks: the source whose tasks write, and the run of a micro-batch.
 
 The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself, and writes to the
 destination; its rows report what it wrote. What differs between destinations is a :class:`Delivery`.
@@ -22,7 +22,7 @@ from spark_sink.sinks.shared.started_batches import StartedBatches
 
 
 class Delivery(Protocol):
-    """How a sink delivers."""
+    """The delivery of a sink."""
 
     @property
     def consumer(self) -> str:
@@ -139,12 +139,12 @@ def is_behind(spool: Spool, consumer: str, drained: int | None) -> bool:
 
 
 def stopped_of(rows: Sequence[Row]) -> dict[str, str]:
-    """Why each table is stopped, empty if it is not, of the tasks' rows ``table``, ``stopped`` and ``why``."""
+    """The reason why each table is stopped, empty if it is not, from the rows that tasks return."""
     return {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
 
 
 def new_reasons(rows: Sequence[Row], reported: dict[str, str]) -> list[str]:
-    """Why events were refused, for each table of the tasks' rows whose reason was not reported last; records it."""
+    """The new reasons why events were rejected, by table, of the tasks' rows; records them as reported."""
     reasons = {row.table: row.why for row in rows if row.refused}
     news = [f"{table}: {why}" for table, why in reasons.items() if why != reported.get(table)]
     reported |= reasons

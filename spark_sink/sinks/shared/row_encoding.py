@@ -68,7 +68,7 @@ def _halved(
 
 
 def _reason(error: Exception) -> str:
-    """Why a row is rejected; the text of an error of another library might hold one of its values."""
+    """The reason why a row is rejected, without texts of other libraries, which might hold one of its values."""
     if isinstance(error, EventError):
         return error.reason
     return str(error) if isinstance(error, SpannerCdcError) else f"it cannot be written: {type(error).__name__}"

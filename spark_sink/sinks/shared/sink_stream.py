@@ -108,7 +108,7 @@ class SinkStreamReader(EpochStreamReader):
         self._checked = True
 
     def _not_of(self, known: Consumer) -> str:
-        """How the spool contradicts its own record of this sink; empty if it does not."""
+        """The contradiction between the spool and its own record of this sink; empty if there is none."""
         if known.epoch > self._spool.latest() > 0:
             return f"it ends with epoch {self._spool.latest()}"
         return contradiction(self._spool, known.epoch, known.at)

@@ -28,15 +28,17 @@ class SpannerConfig(SinkConfig):
     """``rows``: each row's last state, in several commits at a time. ``transactions``: whole transactions, in order, so
     that no reader sees half of one."""
     create_tables: bool = False
-    """Create missing tables and columns as the source has them, without indexes; make a column nullable that changes
-    have no value for."""
+    """Creates missing tables and columns as the source has them, without indexes; makes a column nullable that changes
+    have no value for.
+    """
     tables: dict[str, str] = Field(default_factory=dict)
     """Tables that have another name there: the source's name to the destination's."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that have another name there: ``table.column``, of the source, to the column's name."""
     metadata: bool = False
-    """Write the columns ``source_commit_timestamp`` and ``source_change_sequence_number``, which every table must
-    have."""
+    """Writes the columns ``source_commit_timestamp`` and ``source_change_sequence_number``, which every table must
+    have.
+    """
     transaction_tag: str = "spanner-cdc"
     """The tag of each transaction there; a stream back takes it in ``source.skip_transaction_tags``."""
     endpoint: str | None = None

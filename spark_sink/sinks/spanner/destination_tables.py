@@ -72,7 +72,7 @@ IN_ORDER = "drop the foreign key there, and create it again after the backfill"
 
 
 def circular_references(relations: Relations, tables: Collection[str]) -> list[str]:
-    """Why the rows of some tables cannot be written in any order, each table in a sentence."""
+    """The reasons why the rows of some tables cannot be written in any order, each table in a sentence."""
     return [
         f"a foreign key of table {table} of the destination leads back to {table}: no order of a backfill's rows is"
         " right for it"

@@ -1,4 +1,4 @@
-"""Which change of each row the destination has: ``sink.metadata`` writes it into columns of every table."""
+"""The last change of each row in the destination: ``sink.metadata`` writes it into columns of every table."""
 
 import os
 from collections.abc import Iterable, Mapping

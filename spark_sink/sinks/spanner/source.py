@@ -59,7 +59,7 @@ a column, or all of it where that is empty; ``first`` is the batch's first epoch
 
 @dataclass(frozen=True, slots=True)
 class SpannerPlace:
-    """Where a sink writes: the database, the tag of its transactions, and the dead letters.
+    """The place where a sink writes: the database, the tag of its transactions, and the dead letters.
 
     Attributes:
         source: the database that the changes are of; None: nothing of a change is left out.

@@ -15,7 +15,7 @@ def identified(spool: Spool, epoch: int) -> Offset:
 
 
 def start_over(spool: Spool, done: Offset) -> str:
-    """How to start over without the loss of a row: under another name a table takes every epoch that the spool has."""
+    """The steps to start over without losing a row: under another name a table takes every epoch of the spool."""
     other_name = "use another name (sink.name, or the argument consumer of merge_into) with a new checkpoint"
     return f"{other_name}: {read_again(spool, done)}"
 

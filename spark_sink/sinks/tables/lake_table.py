@@ -84,12 +84,12 @@ def colliding(tables: Sequence[str]) -> dict[str, str]:
 
 
 def colliding_names(tables: Sequence[str]) -> list[str]:
-    """Why tables cannot be kept side by side, each in a sentence."""
+    """The reasons why tables cannot be kept side by side, each in a sentence."""
     return list(dict.fromkeys(colliding(tables).values()))
 
 
 def taken_names(table: str, columns: Iterable[str]) -> str:
-    """Which columns of a table have the name of one that is added, in a sentence; empty if none has."""
+    """The error of a table's columns that have the name of one that is added; empty if none has."""
     added = {*MERGED, *APPENDED, PRESENT, REPLACED}
     taken = sorted(column for column in columns if column.lower() in added)
     return f"table {table} has a column {', '.join(taken)}, which the sink adds itself" if taken else ""

@@ -12,8 +12,9 @@ from connector.config.sections import SparkConfig
 from spark_sink.sinks.tables.config import TablesConfig
 
 _GENERATED = {"spark.sql.codegen.cache.maxEntries": "5000"}
-"""How many of the classes that it generates Spark keeps. A MERGE has dozens: with Spark's default of 100 most are
-generated again for each micro-batch, and the JVM optimizes them again."""
+"""The number of generated classes that Spark keeps. A MERGE has dozens: with Spark's default of 100 most are generated
+again for each micro-batch, and the JVM optimizes them again.
+"""
 
 PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
 """Options of Spark whose values are lists: those of a sink are added to a user's own."""
@@ -90,7 +91,7 @@ def spark_options(sink: TablesConfig, spark: SparkConfig) -> dict[str, str]:
 
 
 def missing_library(sink: TablesConfig, given: Mapping[str, str]) -> str:
-    """Why the installed Spark has no library for the sink; empty if it has one, or the configuration brings one."""
+    """The error of an installed Spark without a library for the sink; empty if it, or the configuration, brings one."""
     library = LIBRARIES.get(sink.format)
     if library is None or spark_version() in library.versions:
         return ""

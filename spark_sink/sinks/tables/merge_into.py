@@ -342,7 +342,7 @@ class TablesWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Merging:
-    """How rows are merged: the tables whose deleted rows are kept, and whether the rows are those of a backfill."""
+    """The options of a merge: the tables whose deleted rows are kept, and whether the rows are those of a backfill."""
 
     keeps_deleted: frozenset[str]
     of_backfill: bool

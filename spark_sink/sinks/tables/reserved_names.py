@@ -39,7 +39,7 @@ _EXCLUDE = "leave the table out (source.tables.exclude)"
 
 
 def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool, below_path: bool) -> list[str]:  # noqa: A002 - the option's name
-    """Which names of a table the format keeps for itself: sentences that say what to do.
+    """The names of a table that the format keeps for itself, in sentences with a hint.
 
     Args:
         table: the table in Spanner.
@@ -65,7 +65,7 @@ def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool,
 
 
 def refused_property(format: str, properties: Mapping[str, str]) -> str:  # noqa: A002 - the option's name
-    """Why tables cannot be created with these properties, in a sentence; empty if they can be."""
+    """The reason why tables cannot be created with these properties, in a sentence; empty if they can be."""
     feeds = any(name.lower() == _FEED.lower() and value.lower() == "true" for name, value in properties.items())
     if format != "delta" or not feeds:
         return ""

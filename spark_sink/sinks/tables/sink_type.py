@@ -39,7 +39,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
             raise ValueError(f"envelope.format: sink tables needs the datastream envelope, not {envelope.format}")
 
     def destination(self, sink: TablesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """Which tables are written, and what their rows are."""
+        """The tables that are written, and what their rows are."""
         del source, envelope
         return {"sink.format": sink.format, "sink.path": sink.options.where, "sink.mode": sink.mode}
 
@@ -48,7 +48,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return [Location("sink.dead_letters", sink.dead_letters)]
 
     def library_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
-        """That there is no library of the format for the installed Spark."""
+        """The error of an installed Spark that has no library of the format."""
         missing = libraries.missing_library(sink, spark.config)
         return [missing] if missing else []
 

@@ -65,7 +65,7 @@ class StoppedTables:
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Why each table is stopped, as far as it was asked for."""
+        """The reason why each table is stopped, as far as it was asked for."""
         return self._reasons
 
     def has(self, table: str) -> bool:

@@ -21,7 +21,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _ATTEMPTS = 10
-"""How often a commit is tried where another one, of a backfill or of compaction, comes before it."""
+"""The number of attempts of a commit if another one, of a backfill or of compaction, comes first."""
 
 _CONFLICT_HINT = "See what else writes it, such as a job that compacts it, and let it run less often."
 

@@ -1,4 +1,4 @@
-"""How many tasks a session runs at a time, for data sources that plan for as many."""
+"""The number of tasks that a session runs at a time, for data sources that plan for as many."""
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -6,7 +6,7 @@ from pyspark.sql.datasource import DataSource
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks the session runs at a time; 0 where it does not say, as with Spark Connect."""
+    """The number of tasks that the session runs at a time; 0 where it does not say, as with Spark Connect."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:

@@ -80,6 +80,6 @@ class QueriedSpool:
         return other_copy(self._spool, "Spark's checkpoint", offset, found, self.start_over(offset))
 
     def start_over(self, done: Offset) -> str:
-        """How to start over if the spool is another copy than that of ``done``, and which records that affects."""
+        """The steps to start over if the spool is not the copy of ``done``, and the records that this affects."""
         oldest = self._spool.floor() - 1
         return f"start the query with a new checkpoint: {begins_at(self._spool, oldest, done)}"

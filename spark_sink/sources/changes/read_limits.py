@@ -33,7 +33,7 @@ else:
         ADMISSION_CONTROL = False
 
         class ReadLimit:
-            """How much a micro-batch takes."""
+            """The amount that a micro-batch takes."""
 
         class ReadAllAvailable(ReadLimit):
             """All that there is."""

@@ -171,7 +171,7 @@ _LITERALS: Mapping[str, Mapping[ColumnKind, _Literal]] = {
         ColumnKind.DATE: _date("", "::date"),
     },
 }
-"""How each dialect writes a value of a kind; a kind without a line is left to Spark."""
+"""The literal that each dialect writes for a value of a kind; a kind without a line is left to Spark."""
 
 _EQUAL_ONLY = {"postgresql": (ColumnKind.STRING,)}
 """Kinds whose order may differ from Spark's."""

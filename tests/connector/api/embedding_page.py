@@ -43,7 +43,7 @@ def started(folder: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def output(folder: Path, name: str, *, code: int = 0, timeout: float = 60) -> str:
-    """What a program prints, run to its end."""
+    """The output of a program that is run to its end."""
     with started(folder, name) as process:
         try:
             out, err = process.communicate(timeout=timeout)

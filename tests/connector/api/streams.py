@@ -73,7 +73,7 @@ def written(path: Path, node: Mapping[str, object]) -> Path:
 
 
 def transactions(scenario: Scenario) -> list[list[CommittedMod]]:
-    """What was committed, a list a transaction, in commit order."""
+    """The committed mods, a list a transaction, in commit order."""
     return [list(group) for _, group in groupby(scenario.committed, key=lambda mod: mod.transaction)]
 
 

@@ -45,7 +45,7 @@ class TransactionalSink:
         self.written = asyncio.Event()
 
     async def checkpoint(self) -> str | None:
-        """What was stored last."""
+        """The checkpoint that was stored last."""
         return self.stored
 
     async def write(self, epoch: connector.Epoch) -> None:

@@ -248,7 +248,7 @@ def wide() -> Scenario:
 
 
 async def settled(server: ScriptedServer) -> int:
-    """How many messages the server has sent once it sends no more."""
+    """The number of messages that the server has sent once it sends no more."""
     before = -1
     while (sent := server.engine.messages) != before:
         before = sent

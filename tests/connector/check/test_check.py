@@ -1,4 +1,4 @@
-"""What `check` reports about buckets; the rest is in tests/integration."""
+"""The reports of `check` about buckets; the rest is in tests/integration."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What `run` and `read` refuse before they open anything, and what `check` needs for each command."""
+"""Errors that end `run` and `read` before they open anything, and the needs of each command in `check`."""
 
 import shutil
 import socket

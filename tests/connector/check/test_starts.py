@@ -1,4 +1,4 @@
-"""Where a spool starts is decided by one function, so that `check` refuses what the daemon refuses, in its words."""
+"""The start of a spool is decided by one function, so that `check` refuses what the daemon refuses, in its words."""
 
 import asyncio
 from pathlib import Path

@@ -32,7 +32,7 @@ def replay_into(config):
 sys.modules["spark_sink.sinks.bigquery.replay"] = types.ModuleType("spark_sink.sinks.bigquery.replay")
 sys.modules["spark_sink.sinks.bigquery.replay"].replay_into = replay_into
 """
-"""What stands in for BigQuery in the process that the command starts."""
+"""A stand-in for BigQuery in the process that the command starts."""
 
 
 @pytest.fixture

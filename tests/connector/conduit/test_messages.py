@@ -1,4 +1,4 @@
-"""How many records a message to Conduit has."""
+"""The number of records in a message to Conduit."""
 
 import pyarrow as pa
 import pytest

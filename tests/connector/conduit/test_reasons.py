@@ -1,4 +1,4 @@
-"""Why a pipeline does not run, as its users read it."""
+"""The reasons why a pipeline does not run, as its users read them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the socket of a plugin is."""
+"""The place of a plugin's socket."""
 
 import tempfile
 from pathlib import Path

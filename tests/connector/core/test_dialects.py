@@ -1,4 +1,4 @@
-"""What INFORMATION_SCHEMA calls a column's type, and what records call it."""
+"""Types of columns, as INFORMATION_SCHEMA and as records name them."""
 
 import pytest
 

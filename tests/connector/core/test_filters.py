@@ -1,4 +1,4 @@
-"""Which records become events."""
+"""The filter of the records that become events."""
 
 from connector.core.changes import Changes
 from connector.core.filters import RecordFilter

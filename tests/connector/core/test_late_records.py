@@ -1,4 +1,4 @@
-"""Which records are late: those behind what their own query has proved, and no others."""
+"""Late records are those behind what their own query has proved, and no others."""
 
 from collections.abc import Sequence
 

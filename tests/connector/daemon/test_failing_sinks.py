@@ -115,7 +115,7 @@ async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_an
 
 @pytest.fixture
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails is an alarm at once."""
+    """Makes every failure an alarm at once."""
     monkeypatch.setattr("connector.daemon.sink_process._LOOK", 0.01)
     monkeypatch.setattr("connector.telemetry.retrying.REPORTED_AFTER", 0)
     for name in ("LASTING", "_REPEATED"):
@@ -123,7 +123,7 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def named(spool: Spool) -> str:
-    """What `status` says once it names a sink that is restarted."""
+    """The output of `status` once it names a sink that is restarted."""
     while "sink_failing" not in (text := status_text(status_of(spool, 0), with_errors=False)):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return text

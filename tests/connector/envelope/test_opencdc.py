@@ -42,7 +42,7 @@ def mod(keys: str, new: str = "{}", old: str = "{}") -> tuple[Mod, ...]:
 
 
 def value_of(type_json: str, text: str) -> Any:
-    """What a value, given in Spanner's JSON, is in a record's JSON."""
+    """The JSON of a record's value, given in Spanner's JSON."""
     types = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
     line = one(column_types=types, mods=mod('{"Id":"1"}', f'{{"v":{text}}}')).to_json()
     return json.loads(line)["payload"]["after"]["v"]

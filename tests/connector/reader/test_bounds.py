@@ -1,4 +1,4 @@
-"""Where queries end, and when Spanner's clock is requested for it."""
+"""The ends of queries, and the times at which Spanner's clock is requested for them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which partitions may read on, and which wait."""
+"""The partitions that may read on, and those that wait."""
 
 import asyncio
 

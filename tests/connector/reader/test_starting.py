@@ -1,4 +1,4 @@
-"""Where reading starts if the change stream is younger than the configured offset."""
+"""The start of reading if the change stream is younger than the configured offset."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What INFORMATION_SCHEMA says about change streams."""
+"""Change streams as INFORMATION_SCHEMA describes them."""
 
 import asyncio
 

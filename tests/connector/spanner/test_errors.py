@@ -1,4 +1,4 @@
-"""What each of Spanner's errors means."""
+"""Spanner's errors and what each means."""
 
 import grpc
 import pytest

@@ -38,7 +38,7 @@ def everything(changes: Changes) -> Changes:
 
 
 def learnt(spanner: Spanner, registry: SchemaRegistry) -> tuple[str, ...]:
-    """What the key is once two epochs were sealed."""
+    """The key once two epochs were sealed."""
     order = KeyOrder(spanner.keys, everything, patience=0.05)
     for _ in range(2):
         asyncio.run(order.learn(registry, CHANGES))

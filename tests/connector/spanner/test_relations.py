@@ -1,4 +1,4 @@
-"""How tables depend on each other."""
+"""Dependencies of tables."""
 
 from collections.abc import Mapping
 

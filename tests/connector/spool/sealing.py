@@ -50,7 +50,7 @@ def sealed(writer: SpoolWriter, count: int = 1, *, now: int = NOW) -> None:
 
 
 def bytes_of(spool: Spool, *folders: str) -> int:
-    """What the files of some folders of a spool take."""
+    """The bytes that the files of some folders of a spool take."""
     paths = [f"{folder}/{name}" for folder in folders for name in spool.storage.list(folder)]
     return sum(spool.storage.read(path).size for path in paths)
 

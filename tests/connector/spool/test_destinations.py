@@ -1,4 +1,4 @@
-"""Where the sinks of a spool deliver is kept with their consumers."""
+"""The destinations of a spool's sinks are kept with their consumers."""
 
 from pathlib import Path
 

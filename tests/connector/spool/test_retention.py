@@ -1,4 +1,4 @@
-"""Which epochs are pruned, and which stay."""
+"""The epochs that are pruned, and those that stay."""
 
 import pytest
 

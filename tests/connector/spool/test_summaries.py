@@ -39,7 +39,7 @@ def spool(spool_path: str) -> Spool:
 
 
 class Reads:
-    """What is read from a spool's storage."""
+    """The reads from a spool's storage."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, spool: Spool) -> None:
         self.paths: list[str] = []

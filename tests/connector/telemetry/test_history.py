@@ -1,4 +1,4 @@
-"""What the status server remembers is bounded, and has rates of what was sealed between two points."""
+"""The history of the status server is bounded, and has rates of what was sealed between two points."""
 
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND

@@ -1,4 +1,4 @@
-"""What other processes retry is reported in the spool, by those that live, and is an alarm wherever somebody looks."""
+"""Retries of other processes are reported in the spool by those that live, and are alarms everywhere."""
 
 import time
 from pathlib import Path

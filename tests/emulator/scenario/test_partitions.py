@@ -115,7 +115,7 @@ def test_a_keys_changes_are_on_one_partition_at_a_time_and_follow_its_moves(seed
 
 
 def reachable(history: History, token: str, first: int, last: int) -> set[str]:
-    """Where keys that are on a partition at `first` may be at `last`."""
+    """The partitions on which keys of a partition at `first` may be at `last`."""
     reached: dict[str, int] = {token: first}
     queue = [token]
     while queue:

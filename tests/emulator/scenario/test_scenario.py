@@ -1,4 +1,4 @@
-"""How a scenario is drawn: its seed, its arguments, its schema."""
+"""The drawing of a scenario: its seed, its arguments, its schema."""
 
 from collections import Counter
 

@@ -34,7 +34,7 @@ def transactions(history: History) -> dict[str, list[tuple[str, Change]]]:
 
 
 def reported(mod: CommittedMod, capture: str) -> tuple[Row, Row, set[str]]:
-    """What the capture type's definition says is reported: new values, old values, columns outside the key."""
+    """The row that the capture type's definition reports: new values, old values, columns outside the key."""
     has_old = capture in ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
     if mod.mod_type == "DELETE":
         return {}, mod.old_row if has_old else {}, set() if capture == "NEW_VALUES" else set(mod.old_row)

@@ -202,7 +202,7 @@ async def ask(
     heartbeat: int | None = 1000,
     until: float | None = None,
 ) -> Answer:
-    """Read a query to its end, or until a record arrives at `until` seconds of the server's time or later."""
+    """Reads a query to its end, or until a record arrives at `until` seconds of the server's time or later."""
     asked, answer = Asked(served.scenario, token, start, end, heartbeat), Answer()
     try:
         async with aclosing(served.execute(asked.sql, asked.parameters)) as messages:

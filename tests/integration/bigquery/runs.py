@@ -15,7 +15,7 @@ _PATIENCE = 180.0
 
 
 class Victim(StrEnum):
-    """What is killed: the sink with all that it started, its JVM alone, or these and the daemon."""
+    """The processes to kill: the sink with all that it started, its JVM alone, or these and the daemon."""
 
     SINK = "sink"
     SPARK = "Spark"
@@ -44,7 +44,7 @@ class ServiceRun:
 
     @property
     def batches(self) -> int:
-        """How many micro-batches it has delivered."""
+        """The number of micro-batches that it has delivered."""
         return self.said.count("spark_sink: batch ")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:

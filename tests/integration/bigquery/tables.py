@@ -123,7 +123,7 @@ _OF_BIGQUERY: Mapping[str, _Convert] = {
 
 
 def _plain(value: Any) -> object:
-    """What a protobuf value holds."""
+    """The Python value of a protobuf value."""
     kind = value.WhichOneof("kind")
     if kind == "list_value":
         return [_plain(element) for element in value.list_value.values]

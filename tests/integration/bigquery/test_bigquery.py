@@ -52,7 +52,8 @@ pytestmark = pytest.mark.emulator
 
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 CAPTURES_OF = {"merge": CAPTURES[2:], "merge-load": CAPTURES, "append-only": CAPTURES[2:]}
-"""What a campaign's stream captures, by turns; a history can be replayed only if NULL columns are not omitted."""
+"""The capture types of a campaign's streams, by turns; a history can be replayed only if NULL columns are not omitted.
+"""
 
 VISITS = Table(
     "Visits",

@@ -117,7 +117,7 @@ class Host:
 
     @property
     def log(self) -> str:
-        """What the plugin and go-plugin have logged so far, as "[INFO]  plugin.name: text: key=value"."""
+        """The log of the plugin and go-plugin so far, as "[INFO] plugin.name: text: key=value"."""
         return "".join(self._log)
 
     def send(self, command: Message) -> None:

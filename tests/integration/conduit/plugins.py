@@ -11,7 +11,7 @@ CONDUIT = {
     COOKIE: "204e8e812c3a1bb73b838928c575b42a105dd2e9aa449be481bc4590486df53f",
     "PLUGIN_PROTOCOL_VERSIONS": "2,1",
 }
-"""What the environment has of Conduit's."""
+"""Conduit's variables in the environment."""
 
 
 def plugin_at(folder: Path) -> Path:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def built(build: Callable[[Path], Path], folder: Path) -> Path:
-    """What Go has built; skips the test where Go cannot get at the sources."""
+    """The programs that Go has built; skips the test where Go cannot get at the sources."""
     if go() is None:
         pytest.skip("there is no Go to build Conduit's code with")
     try:
@@ -150,7 +150,7 @@ def await_position(pipeline: Conduit, position: bytes) -> None:
 
 
 def once_in_order(found: list[bytes], expected: list[bytes], *, rewinds: int) -> list[str]:
-    """What is wrong with records of which some are repeated: nothing is left out, and few times it begins again."""
+    """The faults of records that may be repeated: a gap, or too many repeats."""
     order = {position: number for number, position in enumerate(expected)}
     faults, last, back = list[str](), -1, 0
     for position in found:

@@ -82,7 +82,7 @@ Change = DataChange | Heartbeat | Children
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How much the records of a stream differ."""
+    """The variety of the records of a stream."""
 
     precisions: Sequence[int] = (6,)
     zones: Sequence[str] = ("Z",)
@@ -247,7 +247,7 @@ def postgresql(of: Change) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How JSON is written: the whitespace around values, and whether all of it is ASCII."""
+    """The style in which JSON is written: the whitespace around values, and whether all of it is ASCII."""
 
     space: str = ""
     ascii: bool = False

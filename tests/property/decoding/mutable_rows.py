@@ -106,7 +106,7 @@ _TWICE = (_column("A", 1, key=True), _column("B", 2), _column("A", 3))
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How much records differ: how often a mod's content is odd, and which kinds of records there are."""
+    """The variety of records: how often a mod's content is odd, and which kinds of records there are."""
 
     odd: float = 0.0
     back: Sequence[int] = (0,)

@@ -24,7 +24,7 @@ _STEPS = (1, 1, 1, 1, 2, 3, 1000, SECOND, 25 * SECOND, MINUTE - 1, MINUTE, 2 * M
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """How large a history is, and how often its partitions change."""
+    """The size of a history, and the rate at which its partitions change."""
 
     instants: int = 14
     churn: int = 8

@@ -27,7 +27,7 @@ BufferType = Callable[..., EpochBuffer]
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What outlives a crash."""
+    """The state that outlives a crash."""
 
     watermark: int
     cut: tuple[CutPartition, ...]
@@ -57,7 +57,7 @@ class ModelReader:
         self.end: int | None = None
         self.delivered: list[DataChangeRecord] = []
         self.counts: Counter[str] = Counter()
-        """What happened, so that a test can check that it did."""
+        """The events that happened, so that a test can check that they did."""
         self.max_bytes = rng.choice((1, 60, 200, 10**9))
         self.together = together
         self.sealed = Sealed(self.stream.start - 1, (CutPartition(INITIAL_TOKEN, self.stream.start),))

@@ -16,13 +16,13 @@ from tests.property.reading.mutable_stream import WINDOW, MutableQuery, MutableS
 
 @dataclass(frozen=True, slots=True)
 class Roughness:
-    """How often things go wrong, each from 0 to 1, and in how many steps they may."""
+    """The rates at which things go wrong, each from 0 to 1, and the number of steps in which they may."""
 
     breaks: float = 0.04
     ends_for_nothing: float = 0.03
     crashes: float = 0.005
     omits: float = 0.3
-    """How often a partition's query over the past omits the record that ends it, once."""
+    """The rate at which a partition's query over the past omits, once, the record that ends it."""
     steps: int = 400
 
 

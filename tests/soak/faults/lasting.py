@@ -46,7 +46,7 @@ class _Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """How a fault begins and ends, and the words of which status must use one."""
+    """The begin and end of a fault, and words of which status must use one."""
 
     words: tuple[str, ...]
     begin: Callable[[], object]

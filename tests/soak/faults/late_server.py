@@ -42,7 +42,7 @@ class LateServer(FaultPlan):
         self._tokens = tokens
         self._waiting: set[str | None] = set()
         self.waited_for = 0
-        """How many of these tokens have had a query that waited long enough."""
+        """The number of these tokens that have had a query that waited long enough."""
 
     def next(self, token: str | None) -> FaultInQuery:
         if self._tokens > 0 and token not in self._waiting:

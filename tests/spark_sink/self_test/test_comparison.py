@@ -1,4 +1,4 @@
-"""What was committed is compared with events: any one difference is found and named."""
+"""Commits are compared with events: any one difference is found and named."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a self-test makes is deleted; what cannot be deleted is listed with the command that does it."""
+"""Everything that a self-test makes is deleted, or listed with the command that deletes it."""
 
 from spark_sink.self_test.database import Leftovers
 from spark_sink.self_test.options import Names, Options

@@ -82,7 +82,7 @@ class SqliteSource(DataSource):
 
 @dataclass(frozen=True)
 class Epochs(InputPartition):
-    """What a task writes."""
+    """The epochs that a task writes."""
 
     spool: str
     path: str

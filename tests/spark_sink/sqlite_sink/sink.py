@@ -1,4 +1,4 @@
-"""What an entry point registers as ``sink.type: sqlite``."""
+"""The sink type that an entry point registers as ``sink.type: sqlite``."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -12,7 +12,7 @@ _STAGING = "x" * 200
 
 
 def too_long(table: BigQueryTable, project: str) -> str | None:
-    """Why the names of a table's columns are too many or too long for a MERGE; None if they are not.
+    """The reason why a table's columns are too many, or their names too long, for a MERGE; None if there is none.
 
     A backfill's MERGE is up to half again as long as that of changes. It counts for tables without a backfill, too, so
     that a later one does not fail.

@@ -49,7 +49,7 @@ class Load:
 
     @property
     def reads_a_day(self) -> int:
-        """How often each table is read as a whole in a day; 0 where it never is."""
+        """The number of times a day that each table is read as a whole; 0 where it never is."""
         if self.mode not in (MERGE, MERGE_LOAD):
             return 0
         return DAY * SECOND // max(SECOND, self.max_staleness if self.mode == MERGE else self.interval)

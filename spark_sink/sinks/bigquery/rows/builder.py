@@ -169,7 +169,7 @@ class RowBuilder:
     def _rejections(
         self, events: pa.RecordBatch, columns: list[pa.Array], rows: pa.BinaryArray
     ) -> Iterator[tuple[_Mask, str]]:
-        """Which events BigQuery cannot hold, and why."""
+        """Yields masks of the events that BigQuery cannot hold, each with the reason."""
         for column, values in zip(self._columns, columns, strict=True):
             yield from _unfit_values(column, values)
         if self._merges and events.column("change_sequence_number").null_count:
@@ -239,7 +239,7 @@ def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
 
 
 def _unfit_values(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
-    """Which rows have a value that BigQuery's column cannot hold, and why."""
+    """Yields masks of the rows with a value that BigQuery's column cannot hold, each with the reason."""
     field = column.field
     if field.required and values.null_count:
         yield _is_null(values), no_key(column)
@@ -258,7 +258,7 @@ def _is_null(values: pa.Array) -> _Mask:
 
 
 def _rows_with(lists: pa.ListArray, elements: _Mask) -> _Mask:
-    """Which lists hold one of these elements."""
+    """A mask of the lists that hold one of these elements."""
     rows = np.zeros(len(lists), np.bool_)
     rows[pc.list_parent_indices(lists).to_numpy()[elements]] = True
     return rows

@@ -1,4 +1,4 @@
-"""Why BigQuery cannot hold a row, in the same words for every mode. They name the column, never the value. Pure."""
+"""Reasons why BigQuery cannot hold a row, the same in every mode. They name the column, never the value. Pure."""
 
 import pyarrow as pa
 

@@ -57,7 +57,7 @@ class FormerTypes:
         return rows.take(pa.array(kept, pa.int64())), kept, rejected
 
     def _changes(self, key: str) -> Mapping[str, str]:
-        """Why columns with another type or name in an earlier schema cannot be read, by column."""
+        """The reasons why columns with another type or name in an earlier schema cannot be read, by column."""
         if key not in self._changed:
             try:
                 then = {

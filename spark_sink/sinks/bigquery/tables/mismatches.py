@@ -1,4 +1,4 @@
-"""Why an existing table cannot be written as it is, and which repairs BigQuery allows. Pure.
+"""The reasons why an existing table cannot be written as it is, and the repairs that BigQuery allows. Pure.
 
 The recommended statements are those that Google's documentation allows. A column of the key or of the clustering can be
 neither dropped nor renamed (https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language,
@@ -21,7 +21,7 @@ _WIDER: Mapping[str, frozenset[str]] = {
 
 
 def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
-    """Why an existing table cannot be written as it is, each in a sentence with the repair.
+    """The reasons why an existing table cannot be written as it is, each in a sentence with the repair.
 
     Args:
         name: ``project.dataset.table``.

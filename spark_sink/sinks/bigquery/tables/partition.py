@@ -1,4 +1,4 @@
-"""How tables of BigQuery are partitioned, by the option ``sink.partition_by``. Pure.
+"""The partitioning of BigQuery's tables, by the option ``sink.partition_by``. Pure.
 
 ``Placed`` is a column of DATE or TIMESTAMP, by the day; ``Placed,month`` by another unit; ``Id,0,1000000,1000`` a
 column of INT64, in ranges of 1,000 from 0 to below 1,000,000; ``_PARTITIONTIME`` the time at which a row arrives.

@@ -173,7 +173,7 @@ class BigQueryTables:
         return _compared(name, table, existing)
 
     def _faults(self, table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
-        """Why a table cannot be in BigQuery, whatever is there."""
+        """The reasons why a table cannot be in BigQuery, whatever exists there."""
         found = list(table_errors(table, table_options))
         yield from found
         if table_options.mode == MERGE_LOAD and not found:

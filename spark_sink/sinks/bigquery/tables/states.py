@@ -70,7 +70,7 @@ class Action(Enum):
 
 
 class By(Enum):
-    """Which process prepares a table."""
+    """The process that prepares a table."""
 
     SINK = auto()
     REPLAY = auto()

@@ -212,7 +212,7 @@ def bigquery_table(schema: TableSchema, table_options: TableOptions) -> BigQuery
 
 
 def _partition(table: str, columns: Iterable[Column], table_options: TableOptions) -> tuple[Partition | None, str]:
-    """How a table is partitioned; why it cannot be, if the option names it."""
+    """The partitioning of a table, or the reason why it cannot have the one that the option asks for."""
     spec = of_table(table_options.partition_by, table)
     if not spec:
         return None, ""
@@ -228,7 +228,7 @@ def _partition(table: str, columns: Iterable[Column], table_options: TableOption
 
 
 def table_errors(table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
-    """Why a table cannot be in BigQuery, each reason in a sentence."""
+    """The reasons why a table cannot be in BigQuery, each in a sentence."""
     named: dict[str, list[str]] = {}
     for column in table.columns:
         named.setdefault(column.field.name.lower(), []).append(column.name)
@@ -274,7 +274,7 @@ def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
 def errors_of_stream(
     table_options: TableOptions, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]
 ) -> list[str]:
-    """Why a change stream's tables cannot be in BigQuery, each reason in a sentence after its option."""
+    """The reasons why a change stream's tables cannot be in BigQuery, each in a sentence after its option."""
     errors = []
     if table_options.mode == MERGE and value_capture_type not in WHOLE_ROWS:
         errors.append(f"sink.mode: {no_whole_rows(stream, value_capture_type)}")
@@ -287,7 +287,7 @@ def errors_of_stream(
 
 
 def no_whole_rows(stream: str, value_capture_type: str) -> str:
-    """Why BigQuery cannot merge changes that were captured in this way, and the repair."""
+    """The reason why BigQuery cannot merge changes that were captured in this way, and the repair."""
     return (
         f"merge needs whole rows, and change stream {stream} captures {value_capture_type}:"
         f" ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"

@@ -25,7 +25,7 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How a task completes rows; small, as it is part of Spark's tasks.
+    """The way in which a task completes rows; small, as it is part of Spark's tasks.
 
     Attributes:
         source: the section ``source`` of the configuration, as JSON.

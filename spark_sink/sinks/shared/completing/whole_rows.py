@@ -175,7 +175,7 @@ def with_mark(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _are_partial(rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows are updates that were captured without the columns that did not change."""
+    """A mask of the updates that were captured without the columns that did not change."""
     metadata = rows.column("source_metadata")
     return pc.and_(
         pc.equal(pc.struct_field(metadata, "mod_type"), _UPDATE),

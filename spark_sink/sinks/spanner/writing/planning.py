@@ -92,7 +92,7 @@ class Planner:
     def why_not(
         self, table: str, columns: Sequence[str] | Mapping[str, object], key_columns: Sequence[str] = ()
     ) -> str:
-        """Why rows with these columns cannot be written; empty if they can. Without a key it is the newest one."""
+        """The reason why rows with these columns cannot be written; empty if they can. No key means the newest one."""
         name = self._applying.table(table)
         known = self._tables.get(name)
         if known is None:
@@ -145,7 +145,7 @@ class Planner:
             self._tables = self._omissions.tables
 
     def another_type(self, row: MergedRow) -> str:
-        """Why Spanner refuses a row if the type of a column explains it; empty if no column has another type."""
+        """The reason why Spanner rejects a row if a column's type explains it; empty if no column has another type."""
         if row.is_deleted or not row.differing:
             return ""
         names = ", ".join(sorted(self._applying.column(row.table, column) for column in row.differing))

@@ -55,7 +55,7 @@ def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
 
 
 class Claimed(NamedTuple):
-    """How far a spool is applied, and the identity of the epoch that was applied last; empty if it is not known."""
+    """The position up to which a spool is applied, and the identity of the last epoch; empty if it is not known."""
 
     position: Position
     identity: str

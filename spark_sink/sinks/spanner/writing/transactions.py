@@ -143,7 +143,7 @@ class Transactions:
             raise setup_error(_without_values(error.found), self._client.database, WRITER) from error
 
     def _cause(self, error: BaseException) -> Cause:
-        """Why a transaction is done again."""
+        """The cause of a repeated transaction."""
         assert isinstance(error, RetriedError)
         cause = retried(_without_values(error.found), self._client.host, WRITER)
         return replace(cause, text=f"cannot write {self._client.database}: {cause.text}")

@@ -9,7 +9,7 @@ from spark_sink.sinks.spanner.writing.row_merger import Change
 
 
 class Position(NamedTuple):
-    """How far a spool is applied: all epochs before ``epoch``, and of that one the first ``events`` events."""
+    """The position up to which a spool is applied: all epochs before ``epoch``, and ``events`` events of it."""
 
     epoch: int
     events: int

@@ -21,7 +21,7 @@ _CONFIG = "spark.databricks.delta.write"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 _SEARCHED = (1, 30, 1000)
-"""How many of a table's newest commits are searched for the sink's last one, with others' among them."""
+"""The number of a table's newest commits, others' included, that are searched for the sink's last one."""
 
 _COMMITTED: dict[tuple[str, str], Offset] = {}
 """The last commits of this process, by table and name. A table's history is read only where there is none."""

@@ -1,4 +1,4 @@
-"""What fails for long is an alarm that says why and since when; what heals at once is none."""
+"""A failure that lasts is an alarm that says why and since when; one that heals at once is none."""
 
 from dataclasses import replace
 

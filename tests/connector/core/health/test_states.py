@@ -1,4 +1,4 @@
-"""What is seen of a recorded state, with and without its daemon."""
+"""Recorded states, with and without their daemon."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which partitions may start, how far the watermark goes, and what is in the cut."""
+"""The partitions that may start, the progress of the watermark, and the contents of the cut."""
 
 import pytest
 

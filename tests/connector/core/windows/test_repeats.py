@@ -1,4 +1,4 @@
-"""What two shares have read of one partition is taken from the lesser one."""
+"""Records of one partition that two shares have read are taken from the lesser share."""
 
 import numpy as np
 

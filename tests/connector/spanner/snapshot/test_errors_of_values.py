@@ -36,7 +36,7 @@ TYPES = KINDS | KINDS.map(lambda one: f'{{"array_element_type":{one},"code":"ARR
 
 
 def texts_of(call: Callable[[], object]) -> str:
-    """What is printed of the error of a call, if it has one."""
+    """The text printed of the error of a call, if it has one."""
     try:
         call()
     except SpannerCdcError as error:

@@ -1,4 +1,4 @@
-"""What crosses between a coordinator and its workers comes out as it went in."""
+"""Messages between a coordinator and its workers come out as they went in."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""Which backfills a spool has, and which tables are not done."""
+"""The backfills of a spool, and the tables that are not done."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is still to be read follows from plans and manifests, whatever was killed."""
+"""The partitions still to be read follow from plans and manifests, whatever was killed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

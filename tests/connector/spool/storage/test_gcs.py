@@ -153,7 +153,7 @@ def test_a_server_that_stays_unwell_is_known_to_fail_until_it_answers(bucket: st
 
 
 def test_a_bucket_that_answers_that_there_is_no_such_object_works_again(bucket: str, gcs_proxy: Proxy) -> None:
-    """Where nothing but documents that may appear are read, nothing else would show it."""
+    """If only documents that may appear are read, nothing else would show it."""
     storage = opened(f"{bucket}/spool", patience=60)
     storage.create("a", b"one")
     gcs_proxy.faults.append(Fault(status=503, times=1))

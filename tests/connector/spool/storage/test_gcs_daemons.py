@@ -81,7 +81,7 @@ def test_two_daemons_that_no_lease_keeps_apart_meet_at_the_manifest(bucket: str)
 
 @contextmanager
 def paused_before(path: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> Iterator[None]:
-    """Who uploads to `path` is paused once, after every check and right before the request."""
+    """Pauses an upload to `path` once, after every check and right before the request."""
     left = [meanwhile]
     put = Bucket.put
 

@@ -1,4 +1,4 @@
-"""What every storage of a spool promises, held for each."""
+"""Promises of every storage of a spool."""
 
 import os
 import subprocess

@@ -33,7 +33,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What there is to read, without markup."""
+        """The text of the page, without markup."""
         visible = re.sub(
             r"<(script|style|title)\b.*?</\1>|<[^>]*\shidden(=\"\")?[^>]*>.*?</(section|p|form)>",
             " ",

@@ -13,7 +13,7 @@ from tests.connector.telemetry.page.samples import ALARMS, STATES, running, youn
 
 
 class Shot(NamedTuple):
-    """What is shown, and on which screen."""
+    """A picture to take: the page, and its screen."""
 
     status: dict[str, Any]
     width: int = 1000

@@ -1,4 +1,4 @@
-"""What a plain specification of rows needs: checks of fields, and the comparison of payloads by meaning.
+"""Parts of the plain specifications of rows: checks of fields, and the comparison of payloads by meaning.
 
 The modules beside this one specify a form of rows each, independently of the connector's decoders. Each takes a row as
 it was generated, before it was encoded, and returns its records, or raises :class:`InvalidError`. Payloads are given as

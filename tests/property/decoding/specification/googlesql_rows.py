@@ -1,4 +1,4 @@
-"""Which GoogleSQL rows are valid, and what they mean.
+"""A specification of the valid GoogleSQL rows, and of their meaning.
 
 Lists are arrays and structs. What follows the known fields of a struct is of a later version.
 """

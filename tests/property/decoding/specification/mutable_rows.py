@@ -1,4 +1,4 @@
-"""Which rows of the MUTABLE_KEY_RANGE mode are valid, and what they mean.
+"""A specification of the valid rows of the MUTABLE_KEY_RANGE mode, and of their meaning.
 
 A message is a list of fields, each a number and a content. An int is a varint, a float is a double; a str, or a list,
 which is a message, is prefixed by its length. A parser ignores a field of another kind than its number has.

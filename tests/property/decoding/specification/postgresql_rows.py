@@ -1,4 +1,4 @@
-"""Which rows of the PostgreSQL dialect are valid, and what they mean.
+"""A specification of the valid rows of the PostgreSQL dialect, and of their meaning.
 
 A row is a JSON document. Members that are not known are of a later version.
 """

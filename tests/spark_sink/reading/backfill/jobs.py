@@ -119,7 +119,7 @@ def payloads(own: Spool) -> dict[str, Counter[str]]:
 
 
 def uuids(own: Spool) -> Counter[str]:
-    """How often each event is in the epochs."""
+    """The number of times that each event is in the epochs."""
     files = [file for manifest in own.manifests(1, own.latest()) for file in manifest.files]
     return Counter(uuid for file in files for batch in own.batches(file) for uuid in batch["uuid"].to_pylist())
 

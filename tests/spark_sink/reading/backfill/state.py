@@ -30,7 +30,7 @@ def key_of(event: dict[str, Any]) -> tuple[str, str]:
 
 
 def position_of(event: dict[str, Any]) -> tuple[int, int, int]:
-    """What the changes of a row are ordered by."""
+    """The position by which the changes of a row are ordered."""
     keys = event["sort_keys"]
     return keys[1], int(keys[2]), keys[3]
 
@@ -67,7 +67,7 @@ def _whole_seconds(text: str) -> str:
 
 
 def differences(expected: State, found: State) -> str:
-    """How many rows differ, and of which tables."""
+    """The number of rows that differ, and their tables."""
     wrong = {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)}
     first = sorted(wrong)[:2]
     return f"{len(wrong)} of {len(expected)} rows differ: {[(key, expected.get(key), found.get(key)) for key in first]}"

@@ -1,4 +1,4 @@
-"""What the commands record, refuse and report of backfills, before Spark is started."""
+"""Records, refusals and reports of backfills by the commands, before Spark is started."""
 
 import asyncio
 import json

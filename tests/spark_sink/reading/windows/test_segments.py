@@ -1,4 +1,4 @@
-"""What the tasks of a window write is what the one-process reader writes of the same records."""
+"""The tasks of a window write what the one-process reader writes of the same records."""
 
 from dataclasses import replace
 from itertools import pairwise

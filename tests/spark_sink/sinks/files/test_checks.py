@@ -1,4 +1,4 @@
-"""What `check` and `run` say of files before they are written."""
+"""Warnings and errors of `check` and `run` about files before they are written."""
 
 import pytest
 

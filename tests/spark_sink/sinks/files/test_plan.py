@@ -1,4 +1,4 @@
-"""When a minute's files are written."""
+"""The time at which a minute's files are written."""
 
 from dataclasses import replace
 

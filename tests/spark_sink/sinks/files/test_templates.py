@@ -1,4 +1,4 @@
-"""What the Dataflow templates make of the files: which change of a row they take for the newest.
+"""The files as the Dataflow templates read them: which change of a row they take for the newest.
 
 A source that they do not know they take for Oracle. Its changes of a row are in the order of the timestamp in whole
 seconds, then of scn, rs_id and ssn; of equal ones a delete comes last. Into BigQuery that is an ORDER BY, into other

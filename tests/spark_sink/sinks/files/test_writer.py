@@ -1,4 +1,4 @@
-"""Which files there are, and what they hold."""
+"""The files that are written, and their contents."""
 
 import gzip
 import json

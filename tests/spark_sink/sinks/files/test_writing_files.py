@@ -1,4 +1,4 @@
-"""How a file comes to be: private, never half visible, and after a killed writer."""
+"""The creation of a file: private, never half visible, and after a killed writer."""
 
 import resource
 import stat

@@ -17,7 +17,7 @@ LIMIT = ReadMaxBytes(10**9)
 
 
 class Checkpoint:
-    """What Spark knows of a query: the offsets it has logged, of which the last may not be done."""
+    """Spark's checkpoint of a query: the offsets it has logged, of which the last may not be done."""
 
     def __init__(self) -> None:
         self.offsets: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""What a sink still has to deliver when it drains, without Spark."""
+"""The epochs that a sink still has to deliver when it drains, without Spark."""
 
 from pathlib import Path
 from queue import SimpleQueue

@@ -1,4 +1,4 @@
-"""What a destination that has a row for each row lacks where a change stream omits changes."""
+"""Gaps of a destination with a row for each row where a change stream omits changes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What follows from a read of rows that fails: only what its error says."""
+"""A read of rows that fails proves only what its error says."""
 
 from collections.abc import Iterator
 

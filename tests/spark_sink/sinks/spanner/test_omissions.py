@@ -1,4 +1,4 @@
-"""What of a change is left out: what the source no longer has, and the destination cannot take."""
+"""A change omits what the source no longer has and the destination cannot take."""
 
 from connector.core.schemas import TableSchema
 from spark_sink.sinks.spanner.config import Applying
@@ -13,7 +13,7 @@ NOTHING = Omission(("Id",))
 
 
 def omission(there: dict[str, str] | None, source: dict[str, str] | None, key: str = "Id") -> Omission:
-    """That of a change of :data:`FORMER`, with the columns of both tables; None is a table that is not there."""
+    """The omission for a change of :data:`FORMER`, with the columns of both tables; None is a missing table."""
     destination = {} if there is None else {"T": DestinationTable(frozenset(there), (key,), 0, types=there)}
     databases = Databases(destination, {} if source is None else {"T": SourceTable(source, (key,))})
     found = Omissions(

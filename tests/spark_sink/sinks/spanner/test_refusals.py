@@ -1,4 +1,4 @@
-"""What Spanner refuses: which rows become dead letters, and which words of a refusal decide it."""
+"""Refusals of Spanner: which rows become dead letters, and which words of a refusal decide it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What merged rows promise, and units, for random histories."""
+"""Promises of merged rows and of units, for random histories."""
 
 from itertools import pairwise
 

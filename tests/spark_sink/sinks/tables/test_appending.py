@@ -42,7 +42,7 @@ class Appended:
         spark_sink.merge_into(self.events(first, last), path=str(self._path), format=self._format, mode="append")
 
     def rows(self) -> list[tuple[str, str]]:
-        """What identifies each row, and its values."""
+        """The identity of each row, and its values."""
         names = ("_uuid", "_change_type", "_epoch", "Id", "Name", "Balance", "Tags", "_commit_timestamp", "_present")
         return sorted((row["_uuid"], str([row[name] for name in names])) for row in self._table().collect())
 

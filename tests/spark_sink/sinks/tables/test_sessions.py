@@ -1,4 +1,4 @@
-"""What a session is set to, and several threads and processes that write."""
+"""Settings of a session, and several threads and processes that write."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

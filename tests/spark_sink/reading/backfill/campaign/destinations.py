@@ -20,7 +20,7 @@ DATASET = "campaign"
 
 
 class Destination(Protocol):
-    """Where a sink delivers.
+    """The destination of a sink.
 
     Attributes:
         captures: the value capture type of the change stream.
@@ -40,7 +40,7 @@ class Destination(Protocol):
         """The column `Count` of the rows that a query would see now."""
 
     def faults(self) -> str:
-        """What is wrong whatever the rows are; empty if nothing is."""
+        """A fault that does not depend on the rows; empty if there is none."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where a row that differs went another way: what Spanner has, what its change stream has, and what the spool has.
+"""The step at which a row became different: Spanner, its change stream, or the spool.
 
 A row that the emulator skipped is no loss: its live queries never return a commit exactly on the end of a chop, which a
 bounded re-read returns (`emulator.demo.skipped`).

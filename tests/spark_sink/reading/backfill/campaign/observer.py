@@ -12,7 +12,7 @@ from tests.spark_sink.reading.backfill.campaign.tables import Key, tables
 
 
 class Observations:
-    """What was seen of one table."""
+    """The observations of one table."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -60,7 +60,7 @@ class Observer(BackgroundThread):
 
     @property
     def rows(self) -> int:
-        """How many rows all looks have seen."""
+        """The number of rows that all looks have seen."""
         return sum(seen.rows for seen in self._seen.values())
 
     def _run(self) -> None:

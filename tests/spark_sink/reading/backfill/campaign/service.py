@@ -84,7 +84,7 @@ class Service:
         return backfill is not None and (backfill.progress.is_done or f"{backfill.spool.path} goes to" in service.said)
 
     def _reached(self) -> tuple[int, int]:
-        """What is sealed and delivered of the backfill; once it is done, of the stream."""
+        """The sealed and delivered epochs of the backfill; once it is done, of the stream."""
         backfill = self._backfill()
         if backfill is None:
             return 0, 0
@@ -123,7 +123,7 @@ class Service:
         self.killed.append(victim)
 
     def progress(self) -> str:
-        """How far it is, in a few words."""
+        """The progress, in a few words."""
         backfill = self._backfill()
         if backfill is None:
             return "nothing is recorded"

@@ -66,7 +66,7 @@ def existing(scenario: Scenario, capture: str, random: Random) -> Scenario:
 
 
 class Seen:
-    """What a reader has seen of each row: when its last change was committed, which never decreases."""
+    """The last change of each row that a reader has seen: its commit timestamp never decreases."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

@@ -1,4 +1,4 @@
-"""What ``check`` says a configuration of the BigQuery sink takes of its quotas, and makes BigQuery read."""
+"""Estimates of ``check`` for the BigQuery sink: the use of its quotas, and the bytes that BigQuery reads."""
 
 import pytest
 

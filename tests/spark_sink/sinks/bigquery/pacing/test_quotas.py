@@ -1,4 +1,4 @@
-"""How a sink paces its micro-batches: by mode, tables with rows, and what it has spent; its clock is passed in."""
+"""The pacing of a sink's micro-batches: by mode, tables with rows, and spending; its clock is passed in."""
 
 from collections import deque
 from random import Random

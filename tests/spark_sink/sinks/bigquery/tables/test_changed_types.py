@@ -212,7 +212,7 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
 def test_what_comes_does_not_pass_the_dead_letters_that_a_killed_replay_has_left(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, killed: int, left: int
 ) -> None:
-    """Where columns are merged one by one, an older change that comes late does nothing."""
+    """Columns are merged one by one, so an older change that comes late does nothing."""
     scenario = make_scenario(local_bigquery, "merge-load")
     seal = Sealing(scenario)
     columns = (KEY, NAME, BORN)

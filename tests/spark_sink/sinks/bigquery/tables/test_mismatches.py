@@ -1,4 +1,4 @@
-"""What a stopped table's reason recommends is what BigQuery takes: its statements are run on the strict double."""
+"""A stopped table's reason recommends what BigQuery accepts: its statements are run on the strict double."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What tables of Spanner are in BigQuery: names, types, keys, and errors."""
+"""Tables of Spanner in BigQuery: names, types, keys, and errors."""
 
 from collections.abc import Callable
 from typing import get_args

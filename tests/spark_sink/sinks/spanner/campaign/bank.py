@@ -170,7 +170,7 @@ class Bank(BackgroundThread):
         return closed
 
     def _forget(self, closed: int) -> None:
-        """What a cascade deletes."""
+        """Forgets the rows that a cascade deletes."""
         self._stored["Accounts"].discard((closed,))
         self._stored["Pockets"] = {key for key in self._stored["Pockets"] if key[0] != closed}
 

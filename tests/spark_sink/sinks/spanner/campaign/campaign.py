@@ -190,7 +190,7 @@ class Campaign:
         return Background("run", path, log=self._folder / f"run-{self._starts}.log")
 
     def _position(self) -> tuple[int, int]:
-        """How far the stream and a backfill are applied together."""
+        """The position up to which the stream and a backfill are applied together."""
         with self._replica.database.snapshot() as snapshot:
             try:
                 rows = list(snapshot.execute_sql("SELECT SUM(epoch), SUM(events) FROM spanner_cdc_progress"))

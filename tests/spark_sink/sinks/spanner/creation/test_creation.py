@@ -1,4 +1,4 @@
-"""What the sink creates in the destination, from the source's DDL."""
+"""Creation of tables and columns in the destination, from the source's DDL."""
 
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase

@@ -223,7 +223,7 @@ class BackfillEnds:
             self._killed(self._settle, most=1)
 
     def _settle(self) -> None:
-        """What the process of the backfill does in the end."""
+        """The end of the process of the backfill."""
         settle_without_sink(self._process()[0], self._config, self._spark)
 
     def _look_on(self, settlement: Settlement) -> None:
@@ -252,7 +252,7 @@ class BackfillEnds:
         return events.where(f"epoch BETWEEN {first} AND {last}")
 
     def wrong(self) -> str:
-        """How the tables differ from the source; empty if they do not."""
+        """The differences between the tables and the source; empty if there are none."""
         targets = {table: target(self._lake, self._format, table) for table in TABLES}
         return next(filter(None, (_wrong(self._spark, targets[one], self.source.rows[one]) for one in TABLES)), "")
 

@@ -30,7 +30,7 @@ _LIFE = 2.0, 40.0
 """Seconds to the kill, from the start of a query or from what it has delivered first."""
 
 _DELIVERING = 0.5
-"""How many of the queries deliver something before they are killed."""
+"""The share of the queries that deliver something before they are killed."""
 
 _SIZES = (1, 10, 50, 100, 200)
 """Writes of a transaction."""

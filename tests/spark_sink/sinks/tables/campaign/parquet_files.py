@@ -18,7 +18,7 @@ class ParquetFiles:
         return {"type": "tables", "format": "parquet", "mode": "append", "path": str(self._folder)}
 
     def compared(self, spool: Spool) -> tuple[int, str]:
-        """How many changes the spool has, and what is wrong with the files: each change is in them once."""
+        """The number of changes in the spool, and the faults of the files: each change must be in them once."""
         expected = Counter(
             event
             for manifest in spool.manifests(spool.floor(), spool.latest())
