@@ -36,17 +36,19 @@ endif
 LANES := test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases $(ALSO) test-snippets
 PASSED := $(VENV)/passed
 
-# A failed lane ends no other one, so that one run shows every failure. The last line names the lanes that have not passed.
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
 PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
 
 quick: lint
 	@$(BIN)/python -m pytest -q -m "not spark and not emulator and not container" $(PURE)
 
+# A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: lint $(VENV)/spark-classes.jsa
-	@rm -rf $(VENV)/coverage $(PASSED)
+	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(LANES) || true
-	@failed=; for lane in $(LANES); do [ -e $(PASSED)/$$lane ] || failed="$$failed $$lane"; done; \
+	@failed=; for lane in $(LANES); do \
+	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
+	  done; \
 	  [ -z "$$failed" ] || { echo "Failed:$$failed. What each printed is above; \`make LANE\` runs one alone." >&2; exit 1; }
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
 
@@ -61,7 +63,9 @@ $(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
 	@$(BIN)/python -m tests.java
 
 test-rest:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS)
+	@rm -f $(PASSED)/$@
+	@{ $(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS); } 2>&1 | tee $(VENV)/$@.log
+	@[ -e $(PASSED)/$@ ]
 
 test-spark-services:
 	@$(BIN)/python $(PYTEST) $(SERVICES) $(LATER)

@@ -1,4 +1,4 @@
-"""`make test` runs every lane, also those behind one that failed, and names the failed ones at its end."""
+"""`make test` runs every lane, also those behind one that failed, and names failed tests and lanes at its end."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ case "$*" in
   "-m venv "*) for folder; do :; done; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python" ;;
   *" wheel "*) mkdir -p dist ;;
 esac
-case "$*" in $FAILING) echo "one assertion failed"; exit 1 ;; esac
+case "$*" in $FAILING) echo "FAILED tests/test_a.py::test_b - it failed"; exit 1 ;; esac
 """
 """Stands for Python and the linters: it fails if its arguments match a pattern of the shell."""
 
@@ -49,11 +49,13 @@ def make_test(project: Path, failing: str, *arguments: str) -> subprocess.Comple
     )
 
 
-def test_every_lane_runs_and_the_last_line_names_those_that_failed(project: Path) -> None:
+def test_every_lane_runs_and_the_last_lines_name_the_tests_and_lanes_that_failed(project: Path) -> None:
     made = make_test(project, "*tests/peers*")
     assert made.returncode != 0
-    assert made.stderr.splitlines()[-2].startswith("Failed: test-rest test-random. ")  # make's own line follows
-    assert made.stdout.count("one assertion failed") == 2
+    *_, first, second, lanes, _ = made.stderr.splitlines()  # make's own line follows
+    assert {first, second} == {"FAILED tests/test_a.py::test_b - it failed"}
+    assert lanes.startswith("Failed: test-rest test-random. ")
+    assert made.stdout.count(first) == 2
     assert (project / "venv" / "test-snippets.log").exists()
 
 
