@@ -155,7 +155,7 @@ format: setup
 bench: setup $(VENV)/.bench
 	@$(BIN)/python -m benchmarks $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
-# The pages of docs/ as a site in build/docs; a link that leads nowhere fails it. Those made from the code are written anew first.
+# The pages of docs/ as a site in build/docs; a link that leads nowhere fails it. Those made from the code are written again first.
 docs: setup
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/mkdocs build --strict

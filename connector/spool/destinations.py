@@ -51,7 +51,7 @@ def sinks_of(spool: Spool) -> list[str]:
 
 
 def check_destination(spool: Spool, name: str, wanted: Destination) -> None:
-    """Checks that a sink may deliver a spool to a destination; asks nobody but the spool, and changes nothing.
+    """Checks that a sink may deliver a spool to a destination; reads the spool alone, and changes nothing.
 
     Where nothing is recorded yet, because the sink is new or because an older program ran it, any destination will do.
 

@@ -224,7 +224,7 @@ def campaign(
         ended = service.end()
         did["micro-batches"] += service.batches
     assert ended.code == 0, ended.err
-    assert not list((folder / "dead-letters").rglob("*")), "rows were refused"
+    assert not list((folder / "dead-letters").rglob("*")), "rows were rejected"
     with unless_skipped(sample, lambda: workload.committed, folder / "spool"):
         did["rows compared"] = assert_delivered(sample, server, mode, workload.committed)
     did["mods committed"], did["transactions"] = len(workload.committed), workload.transactions

@@ -155,9 +155,9 @@ class UnitWriter:
         return []
 
     def _again(self, refused: Refused) -> Refused:
-        """Tries refused rows again, as long as some of them succeed; returns the others.
+        """Tries rejected rows again, as long as some of them succeed; returns the others.
 
-        Rows that are refused for what they are wait until others have succeeded, a parent, say, or cannot succeed
+        Rows that are rejected for what they are wait until others have succeeded, a parent, say, or cannot succeed
         without them, as a parent that refers to its child. A row that was written again is not deleted now.
         """
         refused = [(one, error) for one, error in refused if not (one.operation == DELETE and one.row.is_replaced)]
@@ -182,7 +182,7 @@ class UnitWriter:
         return [found[at] for at in sorted(found)]
 
     def _why(self, one: RowMutation, error: RefusedError) -> tuple[str, str]:
-        """The reason for a refused row, and the one without values."""
+        """The reason for a rejected row, and the one without values."""
         if one.lacking and error.code in _WITHOUT_THE_ROW:
             lacking = (
                 f"table {one.table} of the destination requires column {', '.join(one.lacking)}, which the change does"
