@@ -71,7 +71,7 @@ def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
         subject() as sink,
         subject() as plain,
     ):
-        prepare(target, None)
+        prepare(target)
         for epoch in sealed_epochs(f"{folder}/spool", size.rounds + _WARM_UP, size.mods):
             found = sink.run(apply, folder, target, mode, epoch)
             assert found.events == size.mods, f"{size.mods} changes are in the epoch, {found.events} were applied"

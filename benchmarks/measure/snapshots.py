@@ -25,6 +25,12 @@ from connector.spanner.snapshot.row_block import RowBlock
 from emulator import connect
 
 SOURCE = SourceConfig(project="p", instance="instance", database="d", change_stream="Everything")
+
+
+def source_at(host: str) -> SourceConfig:
+    return SOURCE.model_copy(update={"emulator_host": host})
+
+
 _KEY, *_VALUES = COLUMNS
 _TABLE = TableSchema.of(
     "Accounts",
@@ -106,7 +112,7 @@ def _arrow(rows: list[list[object]]) -> pa.RecordBatch:
 def _blocks(host: str, replay: TableReplay, span: Span) -> Iterator[RowBlock]:
     session = "projects/p/instances/instance/databases/d/sessions/replayed"
     partition = SnapshotPartition(session, b"transaction", replay.sql(span.mods), b"partition", ())
-    return read_partition(SOURCE, host, partition)
+    return read_partition(source_at(host), partition)
 
 
 def _library(host: str, replay: TableReplay, span: Span) -> Iterator[list[object]]:

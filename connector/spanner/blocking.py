@@ -52,7 +52,7 @@ class DatabaseAddress(Protocol):
 
     @property
     def emulator_host(self) -> str | None:
-        """An emulator's address; it takes precedence over that of the environment."""
+        """An emulator's address."""
 
 
 class BlockingClient:
@@ -65,21 +65,19 @@ class BlockingClient:
 
     Args:
         source: the database, its endpoint and its database role.
-        emulator_host: the environment's, or None; that of ``source`` takes precedence.
         scopes: what the credentials are for.
 
     Raises:
         SpannerCdcError: there are no credentials.
     """
 
-    def __init__(self, source: DatabaseAddress, emulator_host: str | None, *, scopes: Sequence[str] = DATA) -> None:
+    def __init__(self, source: DatabaseAddress, *, scopes: Sequence[str] = DATA) -> None:
         self.database = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
         self._role = source.database_role
-        emulator = source.emulator_host or emulator_host
-        self._tokens = None if emulator else tokens_of_application(scopes)
+        self._tokens = None if source.emulator_host else tokens_of_application(scopes)
         credentials = None if self._tokens is None else self._tokens.channel_credentials()
-        self.host = emulator or source.endpoint or ENDPOINT
-        self.proxy = "" if emulator else grpc_proxy(self.host)
+        self.host = source.emulator_host or source.endpoint or ENDPOINT
+        self.proxy = "" if source.emulator_host else grpc_proxy(self.host)
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
         self._session: str | None = None
 

@@ -83,7 +83,7 @@ class Comparison:
         Raises:
             SpannerCdcError: one side cannot be read.
         """
-        with closing(SourceRows(source, None, dialect, self._timestamp)) as rows:
+        with closing(SourceRows(source, dialect, self._timestamp)) as rows:
             for table in [*self._tables.values()]:
                 try:
                     rows.columns(table.table)
@@ -213,7 +213,7 @@ class Comparison:
             by_table[table].append(columns)
         existing: set[Key] = set()
         for table, missing in by_table.items():
-            found = existing_keys(source, None, self._tables[table], missing, now)
+            found = existing_keys(source, self._tables[table], missing, now)
             existing |= {(table, self._values[table].key(columns)) for columns in found}
         return set(rows) - existing
 

@@ -153,7 +153,7 @@ class DatabaseReplica(Replica):
                     yield pa.RecordBatch.from_pydict(columns, schema=_ROWS)
 
     def _rows(self) -> SourceRows:
-        return SourceRows(self._source, None, self._dialect, self.delivered)
+        return SourceRows(self._source, self._dialect, self.delivered)
 
 
 def _faults(wanted: TableSchema, key: Sequence[str], columns: Sequence[ColumnType]) -> Iterator[str]:

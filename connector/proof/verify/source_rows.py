@@ -27,7 +27,6 @@ class SourceRows:
 
     Args:
         source: the database.
-        emulator_host: an emulator's address, or None.
         dialect: the database's.
         timestamp: nanoseconds since 1970, of whole microseconds.
 
@@ -36,11 +35,10 @@ class SourceRows:
         SpannerCdcError: it cannot be reached.
     """
 
-    def __init__(self, source: SourceConfig, emulator_host: str | None, dialect: Dialect, timestamp: int) -> None:
+    def __init__(self, source: SourceConfig, dialect: Dialect, timestamp: int) -> None:
         self._source = source
-        self._emulator_host = emulator_host
         self._dialect = dialect
-        self._snapshot = Snapshot.open(source, emulator_host, timestamp)
+        self._snapshot = Snapshot.open(source, timestamp)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -71,7 +69,6 @@ class SourceRows:
         for partition in self._snapshot.partitions(query, self._dialect):
             for block in read_partition(
                 self._source,
-                self._emulator_host,
                 partition,
                 table=watched.table,
                 rpc_priority=self._source.rpc_priority,
@@ -94,7 +91,6 @@ def _written(writer: EventWriter, watched: TableSchema, text: str) -> bytes:
 
 def existing_keys(
     source: SourceConfig,
-    emulator_host: str | None,
     watched: TableSchema,
     rows: Collection[Columns],
     timestamp: int,
@@ -118,7 +114,6 @@ def existing_keys(
     writer = EventWriter(lambda _: schema)
     found = read_keys(
         source,
-        emulator_host,
         TableQuery(watched.table, names),
         pa.array([key.decode() for key in keys], pa.string()),
         names,

@@ -105,15 +105,15 @@ class Snapshot:
         self.transaction: bytes = self._retried(client.database, batch.to_dict)["transaction_id"]
 
     @classmethod
-    def open(cls, source: DatabaseAddress, emulator_host: str | None, timestamp: int) -> Self:
-        """Begins a transaction at ``timestamp``, Unix nanoseconds; ``emulator_host`` is the environment's.
+    def open(cls, source: DatabaseAddress, timestamp: int) -> Self:
+        """Begins a transaction at ``timestamp``, Unix nanoseconds.
 
         Raises:
             UnreachableError: Spanner does not answer; transient errors have been retried for a while.
             VersionRetentionError: the database no longer keeps the versions of that timestamp.
             SpannerCdcError: another error, as one clear line.
         """
-        client = BlockingClient(source, emulator_host)
+        client = BlockingClient(source)
         try:
             session = _retried(f"database {client.database}", client.session, client)
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))

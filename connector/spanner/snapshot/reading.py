@@ -49,7 +49,6 @@ _Request = types.ExecuteSqlRequest | types.ReadRequest
 
 def read_partition(
     source: DatabaseAddress,
-    emulator_host: str | None,
     partition: SnapshotPartition,
     *,
     table: str = "",
@@ -63,7 +62,6 @@ def read_partition(
 
     Args:
         source: the database.
-        emulator_host: the environment's, or None.
         partition: what to read.
         table: the table's name, for errors.
         rpc_priority: low, medium or high.
@@ -83,7 +81,7 @@ def read_partition(
     )
     request.transaction.id = partition.transaction
     request.request_options.priority = PRIORITIES[rpc_priority]
-    with _connections.lent(source, emulator_host) as client:
+    with _connections.lent(source) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
         reading = _Reading(client, STREAMING_SQL, request, what)
         yield from reading.blocks()
@@ -91,7 +89,6 @@ def read_partition(
 
 def read_keys(
     source: DatabaseAddress,
-    emulator_host: str | None,
     query: TableQuery,
     keys: pa.Array,
     key_columns: Sequence[str],
@@ -105,7 +102,6 @@ def read_keys(
 
     Args:
         source: the database.
-        emulator_host: the environment's, or None.
         query: the table and the wanted columns; with the key's, to tell the rows apart. It must have no condition.
         keys: the texts of JSON objects with the key's columns, as in a change record; repeated ones count once.
         key_columns: the columns of the table's key, in the order of the key.
@@ -121,7 +117,7 @@ def read_keys(
         raise ValueError("rows are read by key, without a condition")
     different = keys.unique().to_pylist()
     what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"
-    with _connections.lent(source, emulator_host) as client:
+    with _connections.lent(source) as client:
         for first in range(0, len(different), _KEYS_AT_ONCE):
             request = _ReadRequest(table=query.table, columns=query.columns)
             read_only = request.transaction.single_use.read_only
@@ -254,13 +250,13 @@ class _Connections:
         self._free: dict[tuple[str, ...], BlockingClient] = {}
 
     @contextmanager
-    def lent(self, source: DatabaseAddress, emulator_host: str | None) -> Iterator[BlockingClient]:
+    def lent(self, source: DatabaseAddress) -> Iterator[BlockingClient]:
         """A connection to a database, a new one if none is free."""
         names = (source.project, source.instance, source.database, source.database_role, source.endpoint)
-        key = tuple(map(str, (*names, source.emulator_host or emulator_host)))
+        key = tuple(map(str, (*names, source.emulator_host)))
         with self._lock:
             client = self._free.pop(key, None)
-        client = client or BlockingClient(source, emulator_host)
+        client = client or BlockingClient(source)
         try:
             yield client
         finally:

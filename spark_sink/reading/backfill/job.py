@@ -49,7 +49,6 @@ _POOL = "backfill"
 class ReadOptions:
     """The options for reading Spanner: ``rpc_priority`` is low, medium or high."""
 
-    emulator_host: str | None
     rpc_priority: str
     data_boost: bool
 
@@ -86,11 +85,10 @@ class BackfillJob:
         self._consumer = consumer
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
-        self._plans = TablePlans(own, document, source, options.emulator_host, data_boost=options.data_boost)
+        self._plans = TablePlans(own, document, source, data_boost=options.data_boost)
         self._setup = Setup(
             own.path,
             source.model_dump_json(include=CONNECTION),
-            options.emulator_host,
             header.default_schema or source.database,
             stream_name,
             document.timestamp,

@@ -60,7 +60,6 @@ class Setup(msgspec.Struct, frozen=True):
     Attributes:
         spool: the path or URL of the backfill's spool.
         source: the section of the configuration, as JSON.
-        emulator_host: the environment's, or None.
         default_schema: the name of the unnamed schema in events.
         stream_name: the configured stream name, or None.
         timestamp: of the rows, Unix nanoseconds.
@@ -70,7 +69,6 @@ class Setup(msgspec.Struct, frozen=True):
 
     spool: str
     source: str
-    emulator_host: str | None
     default_schema: str
     stream_name: str | None
     timestamp: int
@@ -179,7 +177,6 @@ def segments_of(setup: Setup, task: Task) -> list[SegmentFile]:
     writer = _Segments(spool, task.epoch, setup.timestamp)
     blocks = read_partition(
         config,
-        setup.emulator_host,
         SnapshotPartition.from_json(task.partition.encode()),
         table=schema.table,
         rpc_priority=setup.rpc_priority,

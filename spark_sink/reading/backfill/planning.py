@@ -22,7 +22,6 @@ class TablePlans:
         own: the backfill's spool, whose lock is held.
         document: the backfill.
         source: the change stream.
-        emulator_host: the environment's, or None.
         data_boost: whether the partitions are to be read with Data Boost.
 
     Attributes:
@@ -32,13 +31,10 @@ class TablePlans:
         SpoolError: from every method, if the spool cannot be read or written.
     """
 
-    def __init__(
-        self, own: Spool, document: Backfill, source: SourceConfig, emulator_host: str | None, *, data_boost: bool
-    ) -> None:
+    def __init__(self, own: Spool, document: Backfill, source: SourceConfig, *, data_boost: bool) -> None:
         self._own = own
         self._document = document
         self._source = source
-        self._emulator_host = emulator_host
         self._data_boost = data_boost
         self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
         self.by_table = plans(own, document.tables)
@@ -59,7 +55,7 @@ class TablePlans:
 
     @contextmanager
     def _opened(self) -> Iterator[Snapshot]:
-        snapshot = Snapshot.open(self._source, self._emulator_host, self._document.timestamp)
+        snapshot = Snapshot.open(self._source, self._document.timestamp)
         try:
             yield snapshot
         finally:

@@ -6,7 +6,6 @@ continues after any kill: what is read follows from the spool, and what is deliv
 """
 
 import argparse
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -32,7 +31,6 @@ from spark_sink.settling import settle_without_sink
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 OPTION = "--backfill"
-_EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
 _POLL = 0.25
 """Seconds between two looks at what was delivered, once everything is read."""
 
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     given = parser.parse_args(arguments)
     log.configure(json=given.log_format == "json", verbose=given.verbose)
-    options = ReadOptions(os.environ.get(_EMULATOR_HOST), given.rpc_priority, given.data_boost)
+    options = ReadOptions(given.rpc_priority, given.data_boost)
     return guarded(
         lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),
         verbose=given.verbose,

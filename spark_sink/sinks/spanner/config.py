@@ -74,7 +74,7 @@ class Target:
     """A database, and how it is reached; a :class:`connector.spanner.blocking.DatabaseAddress`.
 
     Attributes:
-        emulator_host: an emulator's, or None; that of the environment counts where it is None.
+        emulator_host: an emulator's, or None.
     """
 
     project: str

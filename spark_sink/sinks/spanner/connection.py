@@ -1,6 +1,5 @@
 """The writer's connection to the destination: its tables, its transactions, and the bookkeeping row."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from uuid import uuid4
 from connector.spanner.blocking import BlockingClient
 from connector.spool.reading import Spool
 from spark_sink.sinks.spanner.config import Target
-from spark_sink.sinks.spanner.destination_tables import EMULATOR_HOST, Destination, awaited_destination
+from spark_sink.sinks.spanner.destination_tables import Destination, awaited_destination
 from spark_sink.sinks.spanner.writing.progress import Progress, select_of
 from spark_sink.sinks.spanner.writing.transactions import Transactions
 
@@ -38,9 +37,8 @@ def connected(
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses.
     """
-    emulator_host = os.environ.get(EMULATOR_HOST)
-    there = awaited_destination(target, emulator_host, patience)
+    there = awaited_destination(target, patience)
     sink = f"{spool.header().spool_id}/{consumer}"
     select, parameters = select_of(there.dialect.name, sink)
-    with Transactions(BlockingClient(target, emulator_host), tag, select, parameters) as transactions:
+    with Transactions(BlockingClient(target), tag, select, parameters) as transactions:
         yield Connection(there, Progress(transactions, sink, uuid4().hex, identities))

@@ -80,34 +80,31 @@ _DELETION_POLICY = re.compile(
 """Rows leave the destination when they leave the source."""
 
 
-def prepare(target: Target, emulator_host: str | None) -> Destination:
+def prepare(target: Target) -> Destination:
     """Creates the bookkeeping table, if it is missing; returns what was there before.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
-    found = awaited_destination(target, emulator_host)
+    found = awaited_destination(target)
     own = found.tables.get(TABLE)
     if own is None or IDENTITY not in own.columns:
         try:
-            change_tables(target, emulator_host, [(DDL if own is None else WIDENING)[found.dialect.name]])
+            change_tables(target, [(DDL if own is None else WIDENING)[found.dialect.name]])
         except SinkError:
-            own = awaited_destination(target, emulator_host).tables.get(TABLE)
+            own = awaited_destination(target).tables.get(TABLE)
             if own is None or IDENTITY not in own.columns:
                 raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
     return found
 
 
-def create_missing(
-    tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: Target, emulator_host: str | None
-) -> list[str]:
+def create_missing(tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: Target) -> list[str]:
     """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
 
     Args:
         tables: the columns of each table, ``schema.table`` in a named schema.
         source: where they are.
         target: where they are created.
-        emulator_host: an emulator's address.
 
     Returns:
         What was created: tables, and columns as ``table.column``. What the source does not have any more is not.
@@ -115,7 +112,7 @@ def create_missing(
     Raises:
         SpannerCdcError: a database cannot be reached, or refuses it.
     """
-    there = awaited_destination(target, emulator_host)
+    there = awaited_destination(target)
     missing = [table for table in tables if table not in there.tables]
     lacking = {
         table: {column for column in columns if column.lower() not in there.tables[table].names}
@@ -124,14 +121,14 @@ def create_missing(
     }
     wanted: dict[str, list[str]] = {}
     if missing:
-        former = _with_former_keys(source_tables(source, emulator_host) or {}, there)
-        wanted = creating(ddl_of(source, emulator_host), missing, ddl_of(target, emulator_host, WRITER), former)
+        former = _with_former_keys(source_tables(source) or {}, there)
+        wanted = creating(ddl_of(source), missing, ddl_of(target, WRITER), former)
     if any(lacking.values()):
-        wanted |= adding(asyncio.run(_column_types(source, emulator_host)), lacking, there.dialect)
+        wanted |= adding(asyncio.run(_column_types(source)), lacking, there.dialect)
     if not wanted:
         return []
-    _make(target, emulator_host, wanted, "the destination refuses to create what the source has")
-    now = awaited_destination(target, emulator_host).tables
+    _make(target, wanted, "the destination refuses to create what the source has")
+    now = awaited_destination(target).tables
     return sorted(
         name
         for name in filter(None, wanted)
@@ -139,43 +136,42 @@ def create_missing(
     )
 
 
-def make_nullable(columns: Mapping[str, Collection[str]], target: Target, emulator_host: str | None) -> None:
+def make_nullable(columns: Mapping[str, Collection[str]], target: Target) -> None:
     """Makes columns nullable; one that cannot be is left as it is, with a warning.
 
     Args:
         columns: of each table.
         target: where they are.
-        emulator_host: an emulator's address.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
     """
-    there = awaited_destination(target, emulator_host)
-    types = asyncio.run(_column_types(target, emulator_host, WRITER))
-    wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host or emulator_host))
+    there = awaited_destination(target)
+    types = asyncio.run(_column_types(target, WRITER))
+    wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host))
     if wanted:
         _log.warning(
             "columns are made nullable in the destination, because changes have no value for them",
             columns=", ".join(wanted),
         )
-        _make(target, emulator_host, wanted, "the destination refuses to make a column nullable")
+        _make(target, wanted, "the destination refuses to make a column nullable")
 
 
-def _make(target: Target, emulator_host: str | None, wanted: Mapping[str, list[str]], refused: str) -> None:
+def _make(target: Target, wanted: Mapping[str, list[str]], refused: str) -> None:
     """Makes all changes of tables at once, or one after another: one table must not stop the others."""
     try:
-        change_tables(target, emulator_host, list(chain.from_iterable(wanted.values())))
+        change_tables(target, list(chain.from_iterable(wanted.values())))
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
         for name, statements in wanted.items():
-            _try(target, emulator_host, name, statements, refused)
+            _try(target, name, statements, refused)
 
 
-def _try(target: Target, emulator_host: str | None, name: str, statements: list[str], refused: str) -> None:
+def _try(target: Target, name: str, statements: list[str], refused: str) -> None:
     """Makes one change; what is refused now, as a child whose parent has a former key, is tried again later."""
     try:
-        change_tables(target, emulator_host, statements)
+        change_tables(target, statements)
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
@@ -311,10 +307,8 @@ def _plain(name: str) -> str:
     return re.sub(r'[`"]', "", name).removeprefix("public.")
 
 
-async def _column_types(
-    address: DatabaseAddress, emulator_host: str | None, access: Access = READER
-) -> dict[tuple[str, str], str]:
-    host = address.emulator_host or emulator_host
+async def _column_types(address: DatabaseAddress, access: Access = READER) -> dict[tuple[str, str], str]:
+    host = address.emulator_host
     database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
     client = SpannerClient(database, host, address.endpoint, access=access)
     async with client.connected():

@@ -1,6 +1,5 @@
 """Delivers into another Spanner database: configures :mod:`spark_sink.sinks.spanner.source`, and reports its writes."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +19,6 @@ from spark_sink.sinks.shared.sink_stream import reporting_of
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
 from spark_sink.sinks.spanner.destination_tables import (
-    EMULATOR_HOST,
     IN_ORDER,
     Destination,
     awaited_destination,
@@ -57,14 +55,13 @@ class SpannerDelivery:
         self._is_of_backfill = stream_spool(self._spool) is not self._spool
         tables = config.source.tables
         self._keeps = RecordFilter(tables.include, tables.exclude).keeps
-        self._emulator_host = os.environ.get(EMULATOR_HOST)
         self._dead_letters = absolute(sink.dead_letters)
         self._tables = KnownTables(self._spool)
         self._created: Mapping[str, frozenset[str]] = {}
         self._reported: dict[str, str] = {}
         self._last: int | None = None
         with reporting_of(self._spool, self.consumer):
-            found = prepare(self._target, self._emulator_host)
+            found = prepare(self._target)
         if self._is_of_backfill:
             self._check_order(found)
 
@@ -124,10 +121,10 @@ class SpannerDelivery:
         wanted = creation.wanted(self._tables)
         if wanted == self._created:
             return []
-        created = create_missing(wanted, creation.source, self._target, self._emulator_host)
+        created = create_missing(wanted, creation.source, self._target)
         self._created = wanted
         if self._is_of_backfill:
-            self._check_order(awaited_destination(self._target, self._emulator_host))
+            self._check_order(awaited_destination(self._target))
         return created
 
     def _check_order(self, there: Destination) -> None:

@@ -18,8 +18,6 @@ from connector.telemetry.retrying import attempts
 from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.source_tables import code_of
 
-EMULATOR_HOST = "SPANNER_EMULATOR_HOST"
-
 WRITER = Access("sink", "The sink needs roles/spanner.databaseUser in the destination.")
 
 PATIENCE = 300.0
@@ -81,7 +79,7 @@ def circular_references(relations: Relations, tables: Collection[str]) -> list[s
     ]
 
 
-def awaited_destination(target: Target, emulator_host: str | None, patience: float = PATIENCE) -> Destination:
+def awaited_destination(target: Target, patience: float = PATIENCE) -> Destination:
     """As :func:`destination_at`, in the sink's process: a database that does not answer is asked again for a while.
 
     Raises:
@@ -101,16 +99,16 @@ def awaited_destination(target: Target, emulator_host: str | None, patience: flo
             reraise=True,
         )
         # In one event loop: gRPC calls a loop that is closed if another one follows.
-        return asyncio.run(retrying(destination_at, target, emulator_host))
+        return asyncio.run(retrying(destination_at, target))
 
 
-async def destination_at(target: Target, emulator_host: str | None) -> Destination:
+async def destination_at(target: Target) -> Destination:
     """Reads the tables of the database that is written.
 
     Raises:
         SpannerCdcError: it cannot be reached, or refuses a query.
     """
-    client = SpannerClient(target.path, target.emulator_host or emulator_host, target.endpoint, access=WRITER)
+    client = SpannerClient(target.path, target.emulator_host, target.endpoint, access=WRITER)
     async with client.connected():
         return await _destination(client)
 

@@ -1,6 +1,5 @@
 """Looks at both databases for what of the spool's changes is left out, and creates and relaxes what may be."""
 
-import os
 from collections.abc import Collection, Mapping
 
 from connector.core.column_kinds import ColumnKind, SpannerType
@@ -8,7 +7,6 @@ from connector.core.schemas import TableSchema
 from spark_sink.sinks.spanner.config import Applying, Target
 from spark_sink.sinks.spanner.creation import Creation, create_missing, make_nullable
 from spark_sink.sinks.spanner.destination_tables import (
-    EMULATOR_HOST,
     Destination,
     DestinationTable,
     awaited_destination,
@@ -41,14 +39,13 @@ def omissions_of(
     """
     if source is None:
         return None
-    emulator_host = os.environ.get(EMULATOR_HOST)
 
     def look() -> Databases:
         now = there
         if creation is not None:
-            create_missing(creation.wanted(known), creation.source, target, emulator_host)
-            now = awaited_destination(target, emulator_host)
-        return Databases(now.tables, source_tables(source, emulator_host))
+            create_missing(creation.wanted(known), creation.source, target)
+            now = awaited_destination(target)
+        return Databases(now.tables, source_tables(source))
 
     def former(table: str, column: str) -> bool:
         type_json = known.columns(table).get(column, "")
@@ -61,7 +58,7 @@ def omissions_of(
 
     def relax(columns: Mapping[str, Collection[str]]) -> Mapping[str, DestinationTable]:
         may = creation.wanted(known) if creation is not None else {}
-        make_nullable({table: names for table, names in columns.items() if table in may}, target, emulator_host)
-        return awaited_destination(target, emulator_host).tables
+        make_nullable({table: names for table, names in columns.items() if table in may}, target)
+        return awaited_destination(target).tables
 
     return Omissions(applying, there.tables, schema, former, look, relax if creation is not None else None)

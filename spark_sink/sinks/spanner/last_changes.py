@@ -1,6 +1,5 @@
 """The last change of each row in the destination: ``sink.metadata`` writes it into columns of every table."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from connector.spanner.snapshot.reading import read_keys
 from spark_sink.sinks.shared.completing.row_keys import Key, kinds_of
 from spark_sink.sinks.shared.completing.whole_rows import decoded, key_of
 from spark_sink.sinks.spanner.config import Applying, Target
-from spark_sink.sinks.spanner.destination_tables import EMULATOR_HOST, DestinationTable
+from spark_sink.sinks.spanner.destination_tables import DestinationTable
 from spark_sink.sinks.spanner.writing.planning import METADATA
 
 
@@ -46,9 +45,8 @@ def last_changes(
         for values in map(decoded, keys)
     ]
     query = TableQuery(applying.table(schema.table), (*table.key, *METADATA))
-    emulator_host = os.environ.get(EMULATOR_HOST)
     found: dict[Key, LastChange] = {}
-    for block in read_keys(target, emulator_host, query, pa.array(texts, pa.string()), table.key, None):
+    for block in read_keys(target, query, pa.array(texts, pa.string()), table.key, None):
         for key, row in zip(block.payloads(table.key).to_pylist(), block.payloads(METADATA).to_pylist(), strict=True):
             named = {of_source[column]: value for column, value in decoded(key).items()}
             timestamp, sequence = orjson.loads(row).values()

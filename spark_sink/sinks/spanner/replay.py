@@ -9,7 +9,6 @@ A row that the source did not have then is deleted if one of its dead letters is
 omits deletes leaves it to the destination.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -37,7 +36,6 @@ from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replay
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.sinks.spanner.connection import Connection, connected
 from spark_sink.sinks.spanner.creation import Creation
-from spark_sink.sinks.spanner.destination_tables import EMULATOR_HOST
 from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.last_changes import LastChange, last_changes
 from spark_sink.sinks.spanner.source import check_continues
@@ -170,7 +168,7 @@ class _SpannerReplay:
 
     def _has_another_key(self, schema: TableSchema) -> bool:
         """True if the source's table has another key than the newest change of it: its former rows are gone."""
-        known = (source_tables(self._of, os.environ.get(EMULATOR_HOST)) or {}).get(schema.table)
+        known = (source_tables(self._of) or {}).get(schema.table)
         if known is None:
             return False
         types = {name: type_code(type_json) for name, type_json in _key_types(schema)}

@@ -46,14 +46,14 @@ _FIRST_LOOK, _LONGEST_PAUSE = 0.05, 2.0
 _T = TypeVar("_T")
 
 
-def ddl_of(address: DatabaseAddress, emulator_host: str | None, access: Access = READER) -> list[str]:
+def ddl_of(address: DatabaseAddress, access: Access = READER) -> list[str]:
     """The statements that make a database's tables.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
     what, needs = "refuses to show its DDL", "roles/spanner.databaseReader"
-    with _connected(address, emulator_host) as (client, admin):
+    with _connected(address) as (client, admin):
 
         def get() -> list[str]:
             found = admin.get_database_ddl(database=client.database, retry=None, timeout=SETUP_TIMEOUT)
@@ -62,7 +62,7 @@ def ddl_of(address: DatabaseAddress, emulator_host: str | None, access: Access =
         return _requested(client, access, what, f"Give the sink {needs}.", get)
 
 
-def change_tables(target: Target, emulator_host: str | None, statements: list[str]) -> None:
+def change_tables(target: Target, statements: list[str]) -> None:
     """Changes a database's tables, and waits until that is done.
 
     Raises:
@@ -70,7 +70,7 @@ def change_tables(target: Target, emulator_host: str | None, statements: list[st
         SpannerCdcError: the database cannot be reached.
     """
     what, hint = "refuses a change of its tables", "Make it by hand, and start again."
-    with _connected(target, emulator_host) as (client, admin):
+    with _connected(target) as (client, admin):
 
         def begin() -> str:
             operation = admin.update_database_ddl(
@@ -97,10 +97,8 @@ def change_tables(target: Target, emulator_host: str | None, statements: list[st
 
 
 @contextmanager
-def _connected(
-    address: DatabaseAddress, emulator_host: str | None
-) -> Iterator[tuple[BlockingClient, DatabaseAdminClient]]:
-    with BlockingClient(address, emulator_host, scopes=ADMIN) as client:
+def _connected(address: DatabaseAddress) -> Iterator[tuple[BlockingClient, DatabaseAdminClient]]:
+    with BlockingClient(address, scopes=ADMIN) as client:
         yield client, DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=client.channel))
 
 

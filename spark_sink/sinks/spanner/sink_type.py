@@ -1,7 +1,6 @@
 """Registers the Spanner sink as ``sink.type: spanner``."""
 
 import asyncio
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -60,7 +59,6 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         if target.path == Target(source.project, source.instance, source.database, None, None).path:
             return [f"sink.database: {target.path} is the source itself: name another database"]
         from spark_sink.sinks.spanner.destination_tables import (
-            EMULATOR_HOST,
             IN_ORDER,
             circular_references,
             destination_at,
@@ -68,7 +66,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         from spark_sink.sinks.spanner.writing.planning import Planner
 
         try:
-            found = asyncio.run(destination_at(target, os.environ.get(EMULATOR_HOST)))
+            found = asyncio.run(destination_at(target))
         except ConfigurationError as error:
             return [f"sink.database: {line}" for line in error.errors]
         except SpannerCdcError as error:

@@ -20,18 +20,18 @@ class SourceTable:
     key: tuple[str, ...]
 
 
-def source_tables(address: DatabaseAddress, emulator_host: str | None) -> Mapping[str, SourceTable] | None:
+def source_tables(address: DatabaseAddress) -> Mapping[str, SourceTable] | None:
     """The source's tables by name; None where a database role decides which tables are shown.
 
     Raises:
         SpannerCdcError: it cannot be reached, or refuses a query.
     """
-    return None if address.database_role else asyncio.run(_tables(address, emulator_host))
+    return None if address.database_role else asyncio.run(_tables(address))
 
 
-async def _tables(address: DatabaseAddress, emulator_host: str | None) -> Mapping[str, SourceTable]:
+async def _tables(address: DatabaseAddress) -> Mapping[str, SourceTable]:
     database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
-    client = SpannerClient(database, address.emulator_host or emulator_host, address.endpoint)
+    client = SpannerClient(database, address.emulator_host, address.endpoint)
     async with client.connected():
         dialect = await dialect_of(client)
         keys = await primary_keys(client, dialect)

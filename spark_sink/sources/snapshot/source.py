@@ -98,7 +98,7 @@ class SpannerSnapshot(DataSource):
         options = self._options
         now = asyncio.run(DatabaseNow.of(options, at=options.read_timestamp))
         query = TableQuery(options.table, options.columns)
-        with Snapshot.open(options, None, now.timestamp) as snapshot:
+        with Snapshot.open(options, now.timestamp) as snapshot:
             planned = _Planned(now.timestamp, now.dialect, snapshot.columns(query, now.dialect))
         _log.info("reading a snapshot", table=options.table, read_timestamp=format_rfc3339(now.timestamp))
         return planned
@@ -121,7 +121,7 @@ class SnapshotReader(DataSourceReader):
         """
         options, planned = self._options, self._planned
         query = TableQuery(options.table, self._names, self._condition)
-        with Snapshot.open(options, None, planned.timestamp) as snapshot:
+        with Snapshot.open(options, planned.timestamp) as snapshot:
             found = snapshot.partitions(query, planned.dialect, data_boost=options.data_boost)
         return [RowsToRead(partition) for partition in found]
 
@@ -132,7 +132,6 @@ class SnapshotReader(DataSourceReader):
         options = self._options
         for block in read_partition(
             options,
-            None,
             partition.partition,
             table=options.table,
             rpc_priority=options.rpc_priority,

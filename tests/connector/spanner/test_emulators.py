@@ -57,9 +57,13 @@ def test_every_client_reaches_an_emulator_though_the_environment_names_a_proxy(
 ) -> None:
     assert len(asyncio.run(asked(SpannerClient(names(scenario), server.host)))) == 1
     source = SourceConfig(
-        project=scenario.project, instance=scenario.instance, database=scenario.database, change_stream="S"
+        project=scenario.project,
+        instance=scenario.instance,
+        database=scenario.database,
+        change_stream="S",
+        emulator_host=server.host,
     )
-    with BlockingClient(source, server.host) as blocking:
+    with BlockingClient(source) as blocking:
         assert blocking.session()
     library = EmulatorClient(server.host, scenario.project).instance(scenario.instance).database(scenario.database)
     with library.snapshot() as snapshot:

@@ -1,6 +1,5 @@
 """Reads rows of Spanner by their keys, as of a timestamp."""
 
-import os
 from collections import defaultdict
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -29,11 +28,9 @@ class Completion:
 
     Attributes:
         source: the section ``source`` of the configuration, as JSON.
-        emulator_host: an emulator's address, or empty.
     """
 
     source: str
-    emulator_host: str
 
     @classmethod
     def of(cls, source: SourceConfig) -> "Completion | None":
@@ -43,17 +40,16 @@ class Completion:
     @classmethod
     def reading(cls, source: SourceConfig) -> "Completion":
         """A completion that reads rows of a source, whatever the configuration asks for."""
-        emulator_host = source.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
-        return cls(source.model_dump_json(include=_NEEDED), emulator_host)
+        return cls(source.model_dump_json(include=_NEEDED))
 
     def to_text(self) -> str:
         """The text of an option of a source."""
-        return orjson.dumps({"source": self.source, "emulator_host": self.emulator_host}).decode()
+        return self.source
 
     @classmethod
     def from_text(cls, text: str) -> "Completion | None":
         """Reads what :meth:`to_text` wrote; None for an empty text."""
-        return cls(**orjson.loads(text)) if text else None
+        return cls(text) if text else None
 
 
 @dataclass(slots=True)
@@ -132,7 +128,6 @@ class SpannerRows:
         query = TableQuery(read.table, (*read.key_columns, *columns))
         for block in read_keys(
             self._source,
-            self.completion.emulator_host or None,
             query,
             pa.array(keys, pa.string()),
             read.key_columns,

@@ -94,7 +94,7 @@ async def _tables(source: SourceConfig) -> list[TableSchema]:
 
 @contextmanager
 def job_of(server: ScriptedServer, own: Spool, document: Backfill, *, max_bytes: int = 2**40) -> Iterator[InProcessJob]:
-    options = ReadOptions(server.host, "medium", data_boost=False)
+    options = ReadOptions("medium", data_boost=False)
     session = cast("SparkSession", _Session)
     with sole_writer(own):
         yield InProcessJob(session, source_of(server), None, max_bytes, document, own, "files", options)

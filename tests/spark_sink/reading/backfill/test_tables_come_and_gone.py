@@ -53,7 +53,7 @@ def test_what_did_not_exist_at_the_timestamp_is_left_out_and_said(
         dialect="googlesql", now=time.time_ns(),
     )  # fmt: skip
     own = spool_of(spool, document.number)
-    options = ReadOptions(sample.host, "medium", data_boost=False)
+    options = ReadOptions("medium", data_boost=False)
     with sole_writer(own):
         job = InProcessJob(cast("SparkSession", _Session), source, None, 2**40, document, own, "files", options)
         job.run(threading.Event())

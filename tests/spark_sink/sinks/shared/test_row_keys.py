@@ -85,7 +85,7 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, kind: ColumnKind, found: list[str],
     monkeypatch.setattr(reading, "read_keys", read_keys)
     source = SourceConfig(project="p", instance="in", database="d", change_stream="E")
     needed = {"project", "instance", "database", "change_stream"}
-    rows = SpannerRows(Completion(source.model_dump_json(include=needed), ""))
+    rows = SpannerRows(Completion(source.model_dump_json(include=needed)))
     return rows.read(Read("T", (), ("Id",), (f'{{"Id":"{wanted}"}}',), 1)).rows
 
 

@@ -26,7 +26,6 @@ class Spanner:
     def read_keys(
         self,
         source: object,
-        emulator_host: str | None,
         query: TableQuery,
         keys: object,
         key_columns: object,

@@ -20,7 +20,7 @@ from spark_sink.sinks.shared.destination import destination_at
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
 from tests.spark_sink.spools import START, SpoolMaker, record
 
-COMPLETION = Completion('{"project":"p","instance":"in","database":"d","change_stream":"Everything"}', "")
+COMPLETION = Completion('{"project":"p","instance":"in","database":"d","change_stream":"Everything"}')
 LINES = replace(BY_MINUTE, complete_rows=True)
 
 

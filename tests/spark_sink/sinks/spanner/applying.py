@@ -73,7 +73,7 @@ class Replica:
             creation = Creation(target_of(source), (), (), ()) if config.create_tables else None
             self._place = replace(self._place, source=target_of(source), creation=creation)
         self.dead_letters = DeadLetters(str(folder))
-        prepare(self._target, None)
+        prepare(self._target)
 
     def partition(self, first: int = 1, last: int | None = None) -> EpochsToApply:
         spool = self._spool.spool

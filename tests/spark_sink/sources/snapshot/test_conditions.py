@@ -134,7 +134,7 @@ def rows_of(options: SnapshotOptions, snapshot: Snapshot, query: TableQuery, dia
     return [
         row
         for partition in snapshot.partitions(query, dialect)
-        for block in read_partition(options, None, partition)
+        for block in read_partition(options, partition)
         for row in block.typed().to_pylist()
     ]
 
@@ -146,7 +146,7 @@ def table(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[Table]
             sample.project, sample.instance, sample.database_id, "AllTypes", emulator_host=sample.host
         )
         now = asyncio.run(DatabaseNow.of(options))
-        with Snapshot.open(options, None, now.timestamp) as snapshot:
+        with Snapshot.open(options, now.timestamp) as snapshot:
             query = TableQuery("AllTypes")
             columns = snapshot.columns(query, now.dialect)
             conditions = Conditions(now.dialect, {column.name: SpannerType.parse(column.type) for column in columns})

@@ -152,7 +152,7 @@ class Altering:
         """Copies the tables that were renamed: the change stream has only those rows that were changed since."""
         renamed = {name: self._tables_here()[name] for name in sorted(self.history.renamed)}
         wanted = {name: frozenset(table.types) for name, table in renamed.items()}
-        create_missing(wanted, self._target(self._source), self._target(), None)
+        create_missing(wanted, self._target(self._source), self._target())
         there = self._tables_there()
         for name, table in renamed.items():
             if name not in there or _key_of(there[name]) != _key_of(table):
@@ -185,7 +185,7 @@ class Altering:
         return bool(files)
 
     def _drop_there(self, name: str) -> None:
-        found = asyncio.run(destination_at(self._target(), None))
+        found = asyncio.run(destination_at(self._target()))
         here = self._tables_here().get(name)
         if here is None or name not in found.tables or _key_of(found.tables[name]) == _key_of(here):
             return
@@ -230,11 +230,11 @@ class Altering:
         return ""
 
     def _tables_here(self) -> dict[str, SourceTable]:
-        found = source_tables(self._target(self._source), None) or {}
+        found = source_tables(self._target(self._source)) or {}
         return {name: table for name, table in found.items() if name in self.history.tables}
 
     def _tables_there(self) -> dict[str, DestinationTable]:
-        return dict(asyncio.run(destination_at(self._target(), None)).tables)
+        return dict(asyncio.run(destination_at(self._target())).tables)
 
     def _target(self, sample: SampleDatabase | None = None) -> Target:
         of = sample or self._replica

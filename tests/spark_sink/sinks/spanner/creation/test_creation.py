@@ -61,9 +61,9 @@ def test_nothing_is_interleaved_in_a_table_that_has_a_former_key_in_the_destinat
     source.run_ddl(newest, child)
     replica.run_ddl(former)
     tables: dict[str, set[str]] = {"p": {"a"}, "c": {"a"}}
-    assert create_missing(tables, target_of(source), target_of(replica), None) == []
+    assert create_missing(tables, target_of(source), target_of(replica)) == []
     replica.run_ddl("DROP TABLE p")
-    assert create_missing(tables, target_of(source), target_of(replica), None) == ["c", "p"]
+    assert create_missing(tables, target_of(source), target_of(replica)) == ["c", "p"]
 
 
 def test_columns_are_added_with_the_types_of_the_source() -> None:
@@ -108,18 +108,18 @@ def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widene
         )
     _, second, gone = tables
     addresses = target_of(source), target_of(replica)
-    assert create_missing(tables, *addresses, None) == sorted({*tables} - {gone})
-    assert create_missing(tables, *addresses, None) == []
+    assert create_missing(tables, *addresses) == sorted({*tables} - {gone})
+    assert create_missing(tables, *addresses) == []
     source.run_ddl(added)
     new = added.split()[5]
     tables[second] |= {new}
-    assert create_missing(tables, *addresses, None) == [f"{second}.{new}"]
+    assert create_missing(tables, *addresses) == [f"{second}.{new}"]
     assert new in columns_of(replica, second)
 
 
 def test_the_bookkeeping_table_of_an_older_version_is_widened(database: MakeDatabase, dialect: str) -> None:
     replica = database(dialect=dialect)
-    prepare(target_of(replica), None)
+    prepare(target_of(replica))
     replica.run_ddl(f"ALTER TABLE {TABLE} DROP COLUMN {IDENTITY}")
-    prepare(target_of(replica), None)
+    prepare(target_of(replica))
     assert IDENTITY in columns_of(replica, TABLE)
