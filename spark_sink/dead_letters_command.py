@@ -20,10 +20,8 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
-from connector.config.sinks import sink_type
 from connector.errors import line_and_exit_code
 from connector.progress import Progress
-from connector.spool.storage.locations import absolute
 from connector.streams import give_up_streams, writing_to_stdout
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sinks.shared.sink_type import spark_sink_type
@@ -41,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     try:
         config = load(given.config)
-        store = _store_of(config)
+        store = spark_sink_type(config).dead_letters(config.sink)
         if given.action == "list":
-            return _list(store, _files_of(store, config), as_json=given.json)
+            return _list(store, store.files(), as_json=given.json)
         return _replay(config, store, given.table)
     except BrokenPipeError:
         return 0  # its reader has seen enough
@@ -71,19 +69,6 @@ def _parser() -> argparse.ArgumentParser:
         else:
             command.add_argument("--table")
     return parser
-
-
-def _store_of(config: Config) -> DeadLetters:
-    """The dead-letter store of a configuration's sink."""
-    places = sink_type(config.sink.type).locations(config.sink)
-    endpoints = [place.endpoint for place in places if place.path == config.sink.dead_letters]
-    return DeadLetters(absolute(config.sink.dead_letters), next(filter(None, endpoints), ""))
-
-
-def _files_of(store: DeadLetters, config: Config, table: str | None = None) -> list[DeadLetterFile]:
-    """The sink's own files: another sink of the same spool may use the same store."""
-    kind = spark_sink_type(config)
-    return [file for file in store.files(table) if kind.owns_dead_letters(file.name)]
 
 
 def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
@@ -127,12 +112,12 @@ def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
 
 
 def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
-    files = _files_of(store, config, table)
+    files = store.files(table)
     if not files:
-        _print(f"{store.root}: no dead letters{_of_table(store, config, table) if table is not None else ''}")
+        _print(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
         return 0
     kind = spark_sink_type(config)
-    again = (lambda: _files_of(store, config, table)) if kind.repeats_replay else None
+    again = (lambda: store.files(table)) if kind.repeats_replay else None
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         done = replayed(store, files, replay, received, again=again)
     if received:
@@ -145,9 +130,9 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     return 1 if done.refused or done.waiting else 0
 
 
-def _of_table(store: DeadLetters, config: Config, table: str) -> str:
+def _of_table(store: DeadLetters, table: str) -> str:
     """A line that says which table has none, and which tables have some, because a name is easily mistyped."""
-    others = ", ".join(sorted({file.table for file in _files_of(store, config)}))
+    others = ", ".join(sorted({file.table for file in store.files()}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 
 

@@ -33,7 +33,6 @@ from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import works_again
-from connector.spool.storage.locations import absolute
 from connector.telemetry.spans import span
 from spark_sink.errors import PermanentError, SinkError, clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
@@ -41,7 +40,7 @@ from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sinks.shared.beginning import PROGRAM, begin
 from spark_sink.sinks.shared.delivery import Delivery
-from spark_sink.sinks.shared.sink_stream import reporting_of
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 from spark_sink.sources.changes.cores import cores_of, with_cores
 
@@ -222,7 +221,6 @@ class Sink:
         self._config = config
         self._delivery = delivery
         self._check = check
-        self._spool = Spool.at(absolute(config.spool.path))
         self._settlement = Settlement(delivery, config, check)
         self._has_delivered = has_delivered or threading.Event()
         self._stopping = threading.Event()
@@ -277,13 +275,13 @@ class Sink:
                 raise SinkError("the sink is stopping")
             self._check()
             consumer = self._delivery.consumer
-            with span("deliver batch") as delivering, reporting_of(self._spool, consumer):
+            with span("deliver batch") as delivering, self._delivery.feed.reporting_retries(consumer):
                 delivering.set_attributes({"spanner_cdc.sink": consumer, "spanner_cdc.batch": batch})
                 summary = self._delivery.run(reports)
                 self._settlement.look_at_intervals(self._spark)
             self._done = batch
             if not self._has_delivered.is_set():
-                works_again(self._spool, consumer)
+                works_again(self._delivery.feed.spool, consumer)
                 self._has_delivered.set()
         if summary:
             say(f"batch {batch}: {summary}", action="batch_delivered", batch=batch)
@@ -315,9 +313,9 @@ class Sink:
             time.sleep(0.02)
 
 
-def delivery_of(config: Config) -> Delivery:
-    """The delivery of the configuration's sink."""
-    return spark_sink_type(config).delivery(config, config.sink)
+def delivery_of(config: Config, feed: Feed | None = None) -> Delivery:
+    """The delivery of a feed by the configuration's sink; by default of the change stream."""
+    return spark_sink_type(config).delivery(config, config.sink, feed or Feed.of(config))
 
 
 def _watch_input(events: Events) -> None:

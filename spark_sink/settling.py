@@ -39,6 +39,8 @@ E = TypeVar("E")
 class Settling(Protocol):
     """A delivery for which the end of a backfill makes something due; its other methods are those of a Delivery."""
 
+    consumer: str
+
     def is_due(self, unfinished: frozenset[str]) -> bool:
         """True if there is something to do.
 
@@ -69,7 +71,7 @@ class Settlement:
 
     def __init__(
         self,
-        delivery: Delivery,
+        delivery: Delivery | Settling,
         config: Config,
         check: Callable[[], None] = lambda: None,
         *,
@@ -130,7 +132,7 @@ class Settlement:
             self.look(spark)
 
 
-def settle_without_sink(delivery: Delivery, config: Config, spark: SparkSession) -> None:
+def settle_without_sink(delivery: Delivery | Settling, config: Config, spark: SparkSession) -> None:
     """Does what is due unless the sink runs.
 
     Whoever holds the sink's lock looks once more after it was freed: either the caller gets the lock, or its holder

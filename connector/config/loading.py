@@ -49,13 +49,11 @@ def _sink(node: object) -> SinkConfig:
     except ConfigurationError as error:
         raise PydanticCustomError("sink_type", "{fault}", {"fault": str(error)}) from error
     sink = kind.config_type.model_validate(node)
-    if sink.has_default_name:
-        return sink
-    if sink.name in sink_names():
+    if not sink.has_default_name and sink.name in sink_names():
         raise PydanticCustomError(
             "sink_type", "{fault}", {"fault": f"sink.name: {sink.name} is a type: choose another"}
         )
-    # Names of dead letters follow from the spool, so that two sinks of a type need a folder each.
+    # Names of dead letters follow from the spool, so that each sink needs a folder of its own.
     return sink.model_copy(update={"dead_letters": f"{sink.dead_letters.rstrip('/')}/{sink.name}"})
 
 

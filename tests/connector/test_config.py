@@ -74,7 +74,7 @@ def test_files_can_be_avro() -> None:
 def test_a_bigquery_sink_needs_a_dataset_and_merges_by_default() -> None:
     sink = validated({"source": SOURCE, "sink": {"type": "bigquery", "dataset": "replica_{schema}"}}).sink
     assert isinstance(sink, BigQueryConfig)
-    assert (sink.mode, sink.max_staleness, sink.dead_letters) == ("merge", 3600 * SECOND, "./dead-letters")
+    assert (sink.mode, sink.max_staleness, sink.dead_letters) == ("merge", 3600 * SECOND, "./dead-letters/bigquery")
     assert sink.prune_by_keys
     assert errors(source=SOURCE, sink={"type": "bigquery"}) == ["sink.dataset: is needed"]
     wrong = {"type": "bigquery", "dataset": "a-b", "mode": "upsert", "path": "./events", "max_staleness": "2d"}
@@ -320,7 +320,7 @@ def test_an_option_that_does_not_fit_the_envelope_or_format_is_rejected(
 def test_options_of_files_have_the_defaults_of_the_contract() -> None:
     sink = validated({"source": SOURCE}).sink
     assert isinstance(sink, FilesConfig)
-    assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters")
+    assert (sink.object, sink.arrays, sink.dead_letters) == ("table", "json", "./dead-letters/files")
 
 
 def test_a_tilde_is_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_a_tilde_is_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatc
     )
     assert isinstance(config.sink, FilesConfig)
     found = (config.spool.path, config.sink.path, config.sink.dead_letters, config.spark.checkpoint)
-    assert found == ("/home/ada/spool", "/home/ada/events", "/home/ada/letters", "/home/ada/checkpoint")
+    assert found == ("/home/ada/spool", "/home/ada/events", "/home/ada/letters/files", "/home/ada/checkpoint")
     tables = validated({"source": SOURCE, "sink": {"type": "tables", "path": "~/lake"}})
     assert tables.sink.model_dump()["path"] == "/home/ada/lake"
 

@@ -22,6 +22,7 @@ from connector.spool.sink_report import report_of
 from spark_sink import settling
 from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.kept_rows import KeptRows
@@ -220,11 +221,11 @@ def test_a_table_whose_deleted_rows_cannot_be_removed_keeps_no_other_from_it_and
     monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
     monkeypatch.setattr("spark_sink.sinks.tables.delivery.missing_library", lambda *_: "")
     refused = {"A"}
-    settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
+    settle_without_sink(TablesDelivery(config, config.sink, Feed.of(config)), config, SPARK)
     assert kept.tables() == {"A"}
     assert report_of(spool, "tables").stopped == {"A": "its deleted rows are kept with _is_deleted: no DELETE from A"}
     refused.clear()
-    settle_without_sink(TablesDelivery(config, config.sink), config, SPARK)
+    settle_without_sink(TablesDelivery(config, config.sink, Feed.of(config)), config, SPARK)
     assert (kept.tables(), report_of(spool, "tables").stopped) == (frozenset(), {})
 
 
@@ -245,7 +246,7 @@ def test_a_table_whose_deleted_rows_are_removed_at_another_attempt_is_not_report
     monkeypatch.setattr(TablesWriter, "remove_deleted", remove)
     monkeypatch.setattr(TablesWriter, "write", lambda *_, **__: Written(Merged(2, 2, {"B": 1}), {}))
     monkeypatch.setattr("spark_sink.sinks.tables.delivery.missing_library", lambda *_: "")
-    delivery = TablesDelivery(config, config.sink)
+    delivery = TablesDelivery(config, config.sink, Feed.of(config))
     settlement = Settlement(delivery, config)
     done(spool, "A")
     settlement.look(SPARK)

@@ -21,12 +21,12 @@ from connector.spool.backfill.documents import Backfill, Progress
 from connector.spool.backfill.records import write_progress
 from connector.spool.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.spool.manifest import BackfillPart
-from connector.spool.reading import Spool
 from spark_sink.errors import clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
 from spark_sink.reading.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
 from spark_sink.reading.backfill.planning import TablePlans
 from spark_sink.run import say
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes.cores import cores_of
 
 _POLL = 0.25
@@ -62,7 +62,7 @@ class BackfillJob:
         stream_name: the configured stream name, or None.
         max_bytes: of undelivered segments, from which on no wave is started.
         document: the backfill.
-        own: its spool, whose lock is held.
+        feed: its spool, whose lock is held.
         consumer: the sink's name in that spool: what it is done with is delivered, whoever else reads the spool.
         options: how Spanner is read.
     """
@@ -74,20 +74,21 @@ class BackfillJob:
         stream_name: str | None,
         max_bytes: int,
         document: Backfill,
-        own: Spool,
+        feed: Feed,
         consumer: str,
         options: ReadOptions,
     ) -> None:
         self._spark = spark
         self._max_bytes = max_bytes
         self._document = document
-        self._own = own
+        self._own = own = feed.spool
         self._consumer = consumer
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
         self._plans = TablePlans(own, document, source, data_boost=options.data_boost)
         self._setup = Setup(
             own.path,
+            feed.stream.path,
             source.model_dump_json(include=CONNECTION),
             header.default_schema or source.database,
             stream_name,

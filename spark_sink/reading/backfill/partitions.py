@@ -28,7 +28,6 @@ from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.segments import SegmentBuffer
 from connector.telemetry.retrying import reporting_retries
-from spark_sink.sinks.shared.replayed_spools import stream_spool
 
 FORMAT = "spanner-backfill-partitions"
 SEGMENT_BYTES = 48 * 1024 * 1024
@@ -59,6 +58,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     Attributes:
         spool: the path or URL of the backfill's spool.
+        stream: that of the change stream's spool.
         source: the section of the configuration, as JSON.
         default_schema: the name of the unnamed schema in events.
         stream_name: the configured stream name, or None.
@@ -68,6 +68,7 @@ class Setup(msgspec.Struct, frozen=True):
     """
 
     spool: str
+    stream: str
     source: str
     default_schema: str
     stream_name: str | None
@@ -140,8 +141,7 @@ class BackfillReader(DataSourceReader):
         task = msgspec.json.decode(partition.task, type=Task)
         report: dict[str, object] = {"place": task.place, "files": "[]", "lost": "", "expired": ""}
         try:
-            own = Spool.at(setup.spool)
-            with reporting_retries(stream_spool(own), BACKFILL, "", of_task=True):
+            with reporting_retries(Spool.at(setup.stream), BACKFILL, "", of_task=True):
                 report["files"] = to_text(segments_of(setup, task))
         except (NoSuchTableError, SnapshotLostError) as error:  # the next plan leaves out what no longer exists
             report["lost"] = str(error)

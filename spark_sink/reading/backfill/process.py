@@ -28,6 +28,7 @@ from connector.spool.writing import sole_writer
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
 from spark_sink.run import Event, Events, Sink, alone, delivery_of, guarded, running
 from spark_sink.settling import settle_without_sink
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 OPTION = "--backfill"
@@ -60,9 +61,10 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
         raise SpoolError(f"the spool at {spool.path} has no backfill {number}")
     own = config_of(config, found)
     check_kept(config)
-    check_sink(found.spool, delivery_of(own).consumer)
+    check_sink(found.spool, own.sink.name)
     with running(own, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
-        delivery = delivery_of(own)
+        feed = Feed(found.spool, spool)
+        delivery = delivery_of(own, feed)
         check = alone(own, delivery.consumer, events, held)
         if check is None:
             return
@@ -76,7 +78,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             config.envelope.stream_name,
             config.spool.max_bytes,
             found.document,
-            found.spool,
+            feed,
             delivery.consumer,
             options,
         )

@@ -15,6 +15,9 @@ from spark_sink.sinks.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET
 CONSUMER = "bigquery"
 """The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
 
+FORMER_NAMES = r"bigquery/[0-9a-f]+_\d+(_\d+|_[0-9a-f]{16})*"
+"""As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it; a number may be an attempt's random one."""
+
 
 class BigQueryConfig(SinkConfig):
     """Tables of BigQuery, as Datastream writes them."""

@@ -23,7 +23,7 @@ from spark_sink.sinks.bigquery.client import BigQueryClient, ExistingTable
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.replica_statements import digest_statement, has_digests, rows_statement
 from spark_sink.sinks.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, Column, bigquery_table
-from spark_sink.sinks.shared.delivered import delivered_up_to
+from spark_sink.sinks.shared.feed import delivered_up_to
 
 _ROWS_AT_ONCE = 5000
 _MICROSECOND, _MILLISECOND = 1000, 1_000_000

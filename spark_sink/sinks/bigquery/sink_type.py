@@ -1,6 +1,5 @@
 """Registers the BigQuery sink as ``sink.type: bigquery``."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
 from connector.core.schemas import TableSchema
 from spark_sink.sinks.bigquery import checks
-from spark_sink.sinks.bigquery.config import BigQueryConfig, check_options
+from spark_sink.sinks.bigquery.config import FORMER_NAMES, BigQueryConfig, check_options
 from spark_sink.sinks.bigquery.tables.table import MERGE, bigquery_table, table_errors
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from connector.config.replicas import Replica
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
 
-_FILE_NAME = re.compile(r"[0-9a-f]+_\d+(_\d+|_[0-9a-f]{16})*")
 """Matches the names of its files of dead letters."""
 
 _DEFAULT_OPTIONS = BigQueryConfig(type="bigquery", dataset="dataset")
@@ -29,6 +28,8 @@ _BY_DEFAULT = _DEFAULT_OPTIONS.table_options()
 
 class BigQuerySink(SparkSinkType[BigQueryConfig]):
     """Tables of BigQuery, as Datastream or the Dataflow template writes them."""
+
+    former_names = FORMER_NAMES
 
     def default_options(self) -> BigQueryConfig:
         """With any dataset."""
@@ -83,11 +84,11 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         """Calls against quotas, and bytes read to merge."""
         return checks.estimates(sink, source, spark, stream)
 
-    def delivery(self, config: Config, sink: BigQueryConfig) -> "Delivery":
+    def delivery(self, config: Config, sink: BigQueryConfig, feed: "Feed") -> "Delivery":
         """Writes rows."""
         with checks.with_libraries():
             from spark_sink.sinks.bigquery.delivery import BigQueryDelivery
-        return BigQueryDelivery(config, sink)
+        return BigQueryDelivery(config, sink, feed)
 
     def replay_into(self, config: Config, sink: BigQueryConfig) -> "AbstractContextManager[Replay]":
         """Writes rows."""
@@ -101,10 +102,6 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         with checks.with_libraries():
             from spark_sink.sinks.bigquery.replica import BigQueryReplica
         return BigQueryReplica(sink, source, spool)
-
-    def owns_dead_letters(self, name: str) -> bool:
-        """Also names without the type: the spool's id and numbers, one of which may be an attempt's random one."""
-        return super().owns_dead_letters(name) or _FILE_NAME.fullmatch(name) is not None
 
 
 SINK = BigQuerySink(BigQueryConfig)

@@ -13,16 +13,13 @@ staging
 Rejected rows, and those of a stopped table, are in the dead-letter store before a task reports its part.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -39,30 +36,11 @@ from spark_sink.sinks.bigquery.tables.preparing import BigQueryTables
 from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget
 from spark_sink.sinks.bigquery.writing.parts import Part, PartWriter, PinnedOptions, TablePlan, parts_of
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
-from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import as_rows
 from spark_sink.sinks.shared.row_slices import by_table
-from spark_sink.sinks.shared.sink_stream import SinkStreamReader
+from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
 from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch, runs, tasks_of
-from spark_sink.sources.changes.data_source import existing
-
-FORMAT = "spanner-change-stream-bigquery"
-
-_ARROW = pa.schema(
-    [
-        pa.field("first", pa.int64()),
-        pa.field("table", pa.string()),
-        pa.field("schema_key", pa.string()),
-        pa.field("part", pa.int64()),
-        pa.field("rows", pa.int64()),
-        pa.field("rejected", pa.int64()),
-        pa.field("wrote", pa.string()),
-        pa.field("stopped", pa.string()),
-        pa.field("dead_letters", pa.string()),
-        pa.field("incomplete", pa.int64()),
-        pa.field("options", pa.string()),
-    ]
-)
-"""A :class:`spark_sink.sinks.bigquery.writing.parts.TableReport`, with its micro-batch's first epoch and options."""
 
 _BATCH_BYTES = 256 * 1024**2
 """Bytes of segments in a micro-batch."""
@@ -79,53 +57,36 @@ class BigQueryPartition(InputPartition):
     parts: tuple[Part, ...]
 
 
-class BigQuerySinkSource(DataSource):
+class BigQuerySinkSource(SinkSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
-    Options: ``spool`` and ``dead_letters``, absolute; ``consumer``, the sink's name; ``pinned``,
-    :class:`PinnedOptions` as text; ``endpoint`` and ``grpc_endpoint``, an emulator's or empty; ``location``, of
-    datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what the spool may hold; ``completion``, as
-    text or empty, a
-    :class:`spark_sink.sinks.shared.completing.spanner_rows.Completion`.
+    Options: ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and ``grpc_endpoint``, an emulator's or empty;
+    ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what the spool may hold.
     """
-
-    cores = 0
-    """The most tasks of a micro-batch; 0 for one each processor of this machine."""
 
     @classmethod
     def name(cls) -> str:
         """The name for ``format``."""
-        return FORMAT
-
-    def schema(self) -> StructType:
-        """The columns of a task's reports.
-
-        Raises:
-            SpoolError: there is no spool.
-        """
-        existing(self.options["spool"])
-        return from_arrow_schema(_ARROW)
+        return "spanner-change-stream-bigquery"
 
     def streamReader(self, schema: object) -> "BigQuerySinkReader":  # noqa: N802
         """Writes every epoch, each once."""
-        return BigQuerySinkReader(dict(self.options), self.cores or os.cpu_count() or 1)
+        return BigQuerySinkReader(dict(self.options), self.most_tasks)
 
 
 class BigQuerySinkReader(SinkStreamReader):
     """Hands a spool's epochs to tasks that write them into BigQuery."""
 
     def __init__(self, options: Mapping[str, str], cores: int, clock: Callable[[], int] = time.time_ns) -> None:
-        super().__init__(
-            options["spool"], options["consumer"], options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock
-        )
+        feed = Feed.of_options(options)
+        super().__init__(feed, options["consumer"], options["pinned"], batch_bytes=_BATCH_BYTES, clock=clock)
         self._options = options
         self._cores = cores
         self._now = clock
-        self._is_backfill = stream_spool(self._spool) is not self._spool
         pinned = PinnedOptions.from_text(options["pinned"])
         self._pace = Pace(
             self._spool,
-            Pacing.of(pinned.table_options.mode, 0 if self._is_backfill else int(options["max_staleness"])),
+            Pacing.of(pinned.table_options.mode, 0 if feed.is_backfill else int(options["max_staleness"])),
             batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
             most_held=int(options["max_bytes"]) // 2,
             part_bytes=pinned.part_bytes,
@@ -196,7 +157,7 @@ class BigQuerySinkReader(SinkStreamReader):
             self._consumer,
         )
         parts = parts_of([file for manifest in manifests for file in manifest.files], options.part_bytes)
-        if self._is_backfill and table_options.mode == MERGE:
+        if self._feed.is_backfill and table_options.mode == MERGE:
             check_deletes_are_kept(self._spool, manifests[0].files[0].first_commit_timestamp, self._now())
         if table_options.mode == MERGE_LOAD:  # a table's rows are loaded together, and its parts in order
             shares = by_rows(manifests, tasks_of(sum(part.bytes for part in parts), self._cores))
@@ -209,10 +170,7 @@ class BigQuerySinkReader(SinkStreamReader):
         if not isinstance(partition, BigQueryPartition):
             return  # Spark's stand-in for an empty plan
         for part in partition.parts:
-            writer = partition.writer
-            batch = {"first": writer.first, "options": writer.options.to_text()}
-            reports = [{**batch, **asdict(one)} for one in writer.write(part)]
-            yield pa.RecordBatch.from_pylist(reports, schema=_ARROW)
+            yield as_rows(partition.writer.write(part))
 
     def _options_of(self, pinned: str, first: int) -> PinnedOptions:
         """The options of a micro-batch that may have been started with others.

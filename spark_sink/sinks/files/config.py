@@ -14,6 +14,9 @@ from connector.spool.storage.locations import checked
 CONSUMER = "files"
 """The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
 
+FORMER_NAMES = r"files/[0-9a-f]+_files(_\d+)+"
+"""As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
+
 
 class FilesConfig(SinkConfig):
     """Files in Datastream's layout."""

@@ -22,9 +22,8 @@ from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import file_options_of
-from spark_sink.sinks.files.writer import FileWriter, by_series
+from spark_sink.sinks.files.writer import FileWriter, by_series, destination_at
 from spark_sink.sinks.shared.dead_letters import DeadLetters, Replay
-from spark_sink.sinks.shared.destination import destination_at
 from spark_sink.sinks.shared.known_schemas import KnownSchemas
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.shared.row_encoding import encode_rows
@@ -34,7 +33,7 @@ _ROW = "row"
 
 
 @contextmanager
-def replay_into(config: Config) -> Iterator[Replay]:
+def replay_into(config: Config, store: DeadLetters) -> Iterator[Replay]:
     """Opens the replay; it holds the sink's lock meanwhile.
 
     Raises:
@@ -46,15 +45,15 @@ def replay_into(config: Config) -> Iterator[Replay]:
     assert isinstance(config.sink, FilesConfig)
     spool = replayed_spool(config, must_have_delivered=False)
     with held(spool, config) as spools:
-        yield _FileReplay(config, config.sink, spool, spools)
+        yield _FileReplay(config, config.sink, spool, spools, store)
 
 
 class _FileReplay:
-    def __init__(self, config: Config, sink: FilesConfig, spool: Spool, spools: ReplayedSpools) -> None:
+    def __init__(
+        self, config: Config, sink: FilesConfig, spool: Spool, spools: ReplayedSpools, store: DeadLetters
+    ) -> None:
         self._spools = spools
-        endpoint = sink.endpoint or ""
-        store = DeadLetters(absolute(sink.dead_letters), endpoint)
-        destination = destination_at(absolute(sink.path), endpoint)
+        destination = destination_at(absolute(sink.path), sink.endpoint or "")
         spool_id = spool.header().spool_id
         self._schemas = KnownSchemas(spool)
         self._writer = FileWriter(spool, spool_id, destination, file_options_of(config, sink), store)

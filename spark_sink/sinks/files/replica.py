@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.sinks.files.config import FilesConfig
-from spark_sink.sinks.shared.delivered import delivered_up_to
+from spark_sink.sinks.shared.feed import delivered_up_to
 from spark_sink.sources.files.files import files_below, is_of_opencdc, read_file, read_opencdc
 from spark_sink.sources.files.table_rows import FileEvent
 

@@ -12,19 +12,21 @@ from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
 from connector.spool.storage.locations import in_cloud_storage, unbilled
 from spark_sink.sinks.files import checks
-from spark_sink.sinks.files.config import FilesConfig, check_options
+from spark_sink.sinks.files.config import FORMER_NAMES, FilesConfig, check_options
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
     from connector.config.replicas import Replica
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
 
 
 class FilesSink(SparkSinkType[FilesConfig]):
     """Files in Datastream's layout, on disk or in Cloud Storage."""
 
     checkpoint_is_the_root = True
+    former_names = FORMER_NAMES
 
     def default_options(self) -> FilesConfig:
         """Nothing must be given."""
@@ -74,17 +76,17 @@ class FilesSink(SparkSinkType[FilesConfig]):
         """Partial rows, and keys that Avro would cut."""
         return list(checks.warnings_of_files(sink, stream))
 
-    def delivery(self, config: Config, sink: FilesConfig) -> "Delivery":
+    def delivery(self, config: Config, sink: FilesConfig, feed: "Feed") -> "Delivery":
         """Writes files."""
         from spark_sink.sinks.files.delivery import FileDelivery
 
-        return FileDelivery(config, sink)
+        return FileDelivery(config, sink, feed)
 
     def replay_into(self, config: Config, sink: FilesConfig) -> "AbstractContextManager[Replay]":
         """Writes files."""
         from spark_sink.sinks.files.replay import replay_into
 
-        return replay_into(config)
+        return replay_into(config, self.dead_letters(sink))
 
     def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""

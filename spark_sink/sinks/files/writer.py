@@ -5,9 +5,9 @@ below the root, with the time of the commits in UTC, the first epoch of its grou
 there. It ends at a size, and if the table's schema or the read method changes. Rows go from the Arrow segments to the
 file in commit order; of a minute only a record batch and the rows that wait to be encoded are in memory.
 
-A file appears at its destination whole or not at all (:mod:`spark_sink.sinks.shared.destination`). A replay writes the
-same bytes (:mod:`spark_sink.encoding.file_format`) under the same name, so that no state is needed to make it
-idempotent.
+A file appears at its destination whole or not at all: it is started under its path, written in order, and published,
+which gives it its name. A replay writes the same bytes (:mod:`spark_sink.encoding.file_format`) under the same name, so
+that no state is needed to make it idempotent.
 """
 
 import zlib
@@ -21,17 +21,18 @@ import pyarrow.compute as pc
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.spool.reading import Spool
+from connector.spool.storage.opening import open_store
 from connector.spool.storage.store import FileStore, PendingFile
 from spark_sink.encoding.avro import Avro
 from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
-from spark_sink.errors import TableRefusedError
+from spark_sink.errors import SinkError, TableRefusedError
+from spark_sink.sinks.files.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sinks.files.plan import FileGroup, FileOptions
 from spark_sink.sinks.shared.completing.epoch_rows import COMPLETED_ROWS, EpochRows
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.completing.whole_rows import with_mark
-from spark_sink.sinks.shared.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.row_encoding import encode_rows
 from spark_sink.sinks.shared.row_slices import by_table, size_of, slices_of
@@ -54,6 +55,19 @@ class WrittenFile:
     rows: int
     bytes: int
     table: str = ""
+
+
+def destination_at(root: str, endpoint: str = "") -> FileStore:
+    """The store that ``sink.path`` names.
+
+    Args:
+        root: a folder of the local disk, or ``gs://bucket/prefix``.
+        endpoint: a Cloud Storage emulator's address, or empty.
+
+    Raises:
+        SinkError: the extra ``gcs`` is not installed.
+    """
+    return open_store(root, failure=SinkError, option="sink.path", endpoint=endpoint)
 
 
 class FileWriter:

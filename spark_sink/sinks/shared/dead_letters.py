@@ -13,10 +13,11 @@ A file appears whole or not at all, and is durable when a call returns; on a loc
 Several processes may write at once. Dead letters hold rows, and reasons may hold values: neither is logged.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -29,7 +30,7 @@ from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.source_metadata import COMPLETED
 from connector.spool.storage.opening import open_store
-from connector.spool.storage.store import contents
+from connector.spool.storage.store import FileStore, contents
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.completing.whole_rows import METADATA_WITH_COMPLETED, are_completed
 
@@ -68,11 +69,12 @@ class DeadLetterFile:
     """A file of dead letters, as it was when it was read.
 
     Attributes:
-        path: relative to the root.
+        path: relative to the root of its store.
         table: its name in the source; a very long one is truncated.
         reasons: how many dead letters have each reason.
         oldest: the smallest change sequence number.
         version: changes whenever the file is written.
+        store: holds it.
     """
 
     path: str
@@ -80,6 +82,7 @@ class DeadLetterFile:
     reasons: Mapping[str, int]
     oldest: str
     version: str
+    store: FileStore = field(repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -98,14 +101,23 @@ class DeadLetters:
     Args:
         root: an absolute path of the local disk, or ``gs://bucket/prefix``; made with the first dead letter.
         endpoint: a Cloud Storage emulator's address, or empty.
+        former: a regular expression of this sink's files in the folder above the root: the last name of the root, a
+            slash and the name of a file. In an older program the sinks of all types shared that folder.
 
     Raises:
         SinkError: from every method, if the disk or Cloud Storage refuses.
     """
 
-    def __init__(self, root: str, endpoint: str = "") -> None:
+    def __init__(self, root: str, endpoint: str = "", *, former: str = "") -> None:
         self.root = root
-        self._store = open_store(root, failure=SinkError, option=_OPTION, endpoint=endpoint)
+        self._own = open_store(root, failure=SinkError, option=_OPTION, endpoint=endpoint)
+        above, _, folder = root.rpartition("/")
+        self._is_former: Callable[[str], object] = re.compile(former.removeprefix(f"{folder}/")).fullmatch
+        self._former = (
+            open_store(above, failure=SinkError, option=_OPTION, endpoint=endpoint)
+            if former.startswith(f"{folder}/")
+            else None
+        )
 
     def put(self, table: str, name: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> None:
         """Writes rows as dead letters, durably; without rows it does nothing.
@@ -118,7 +130,10 @@ class DeadLetters:
             reasons: one for each row.
         """
         if rows.num_rows:
-            self._store.put(f"{_safe(table)}/{_safe(name)}{_ENDING}", _encoded(rows, reasons))
+            path = f"{_safe(table)}/{_safe(name)}{_ENDING}"
+            self._own.put(path, _encoded(rows, reasons))
+            if self._former is not None:
+                _delete(self._former, path)
 
     def discard(self, table: str, name: str, *, but: Iterable[str] = ()) -> None:
         """Removes the files of a table whose names start with ``name`` and a ``_``.
@@ -126,16 +141,19 @@ class DeadLetters:
         Files whose names start with one of ``but`` and a ``_`` stay.
         """
         spared = tuple(f"{_safe(table)}/{_safe(other)}_" for other in but)
-        found = self._paths(f"{_safe(table)}/{_safe(name)}_")
-        self._delete(path for path in found if not path.startswith(spared))
+        for store, path in self._paths(f"{_safe(table)}/{_safe(name)}_"):
+            if not path.startswith(spared):
+                _delete(store, path)
 
     def discard_all(self, unwanted: Callable[[str], bool]) -> None:
         """Removes the files, of all tables, for whose names ``unwanted`` is true."""
-        self._delete(path for path in self._paths() if unwanted(_name(path)))
+        for store, path in self._paths():
+            if unwanted(_name(path)):
+                _delete(store, path)
 
-    def folders(self, wanted: Callable[[str], bool]) -> frozenset[str]:
-        """The folders of tables (:func:`folder_of`) that have a file for whose name ``wanted`` is true."""
-        return frozenset(path.partition("/")[0] for path in self._paths() if wanted(_name(path)))
+    def folders(self, beginning: str = "") -> frozenset[str]:
+        """The folders of tables (:func:`folder_of`) that have a file whose name begins so."""
+        return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(beginning))
 
     def files(self, table: str | None = None) -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name.
@@ -143,7 +161,7 @@ class DeadLetters:
         Raises:
             SinkError: a line is not a valid dead letter.
         """
-        found = [self._counted(path) for path in self._paths("" if table is None else f"{_safe(table)}/")]
+        found = [_counted(*one) for one in self._paths("" if table is None else f"{_safe(table)}/")]
         return sorted(filter(None, found), key=lambda file: (file.oldest, file.path.partition("/")[2], file.path))
 
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:
@@ -155,14 +173,14 @@ class DeadLetters:
             FileNotFoundError: the file is gone, or it was replaced.
             SinkError: a line is not a valid dead letter.
         """
-        data, version = self._store.read_version(file.path)
+        data, version = file.store.read_version(file.path)
         if version != file.version:
             raise FileNotFoundError(file.path)
-        return _decoded(self._full(file.path), data)
+        return _decoded(file.store.full(file.path), data)
 
     def remove(self, file: DeadLetterFile) -> bool:
         """Removes a file unless it was replaced; returns whether there is no such file any more."""
-        return self._store.delete_version(file.path, file.version)
+        return file.store.delete_version(file.path, file.version)
 
     def replace(self, file: DeadLetterFile, rows: pa.RecordBatch, reasons: Sequence[str]) -> bool:
         """Keeps only these rows of a file, unless it was replaced; returns whether the file has exactly these rows."""
@@ -170,33 +188,39 @@ class DeadLetters:
             return self.remove(file)
         data = _encoded(rows, reasons)
         try:
-            self._store.replace(file.path, data, version=file.version)
+            file.store.replace(file.path, data, version=file.version)
         except FileExistsError:
-            return contents(self._store, file.path) == data  # this call's own write, if its answer was lost
+            return contents(file.store, file.path) == data  # this call's own write, if its answer was lost
         return True
 
-    def _paths(self, beginning: str = "") -> list[str]:
+    def _paths(self, beginning: str = "") -> list[tuple[FileStore, str]]:
         """The paths that start so, of the files in the tables' folders."""
-        found = (file.path for file in self._store.walk(beginning))
-        return [path for path in found if path.count("/") == 1 and path.endswith(_ENDING) and "/." not in f"/{path}"]
+        found = [(self._own, path) for path in _paths_in(self._own, beginning)]
+        if self._former is not None:
+            paths = _paths_in(self._former, beginning)
+            found += [(self._former, path) for path in paths if self._is_former(_name(path))]
+        return found
 
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._store.delete_version(path, self._store.read_version(path)[1])
 
-    def _counted(self, path: str) -> DeadLetterFile | None:
-        try:
-            data, version = self._store.read_version(path)
-        except FileNotFoundError:
-            return None
-        headings = list(_parsed(self._full(path), data, _HEADINGS))
-        reasons = Counter(heading.reason for heading in headings)
-        oldest = min((heading.event.change_sequence_number or "" for heading in headings), default="")
-        return DeadLetterFile(path, unquote(path.partition("/")[0]), reasons, oldest, version)
+def _paths_in(store: FileStore, beginning: str) -> list[str]:
+    found = (file.path for file in store.walk(beginning))
+    return [path for path in found if path.count("/") == 1 and path.endswith(_ENDING) and "/." not in f"/{path}"]
 
-    def _full(self, path: str) -> str:
-        return f"{self.root}/{path}"
+
+def _delete(store: FileStore, path: str) -> None:
+    with suppress(FileNotFoundError):
+        store.delete_version(path, store.read_version(path)[1])
+
+
+def _counted(store: FileStore, path: str) -> DeadLetterFile | None:
+    try:
+        data, version = store.read_version(path)
+    except FileNotFoundError:
+        return None
+    headings = list(_parsed(store.full(path), data, _HEADINGS))
+    reasons = Counter(heading.reason for heading in headings)
+    oldest = min((heading.event.change_sequence_number or "" for heading in headings), default="")
+    return DeadLetterFile(path, unquote(path.partition("/")[0]), reasons, oldest, version, store)
 
 
 def folder_of(table: str) -> str:

@@ -1,48 +1,70 @@
 """Deliveries of the built-in sinks: the source whose tasks write, and the run of a micro-batch.
 
 The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself, and writes to the
-destination; its rows report what it wrote. What differs between destinations is a :class:`Delivery`.
+destination; its rows report what it wrote. What differs between destinations is a subclass of :class:`Delivery`.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
 from connector.config.loading import Config
-from connector.config.sinks import SinkConfig
+from connector.config.spark_checkpoint import sink_checkpoint
+from connector.core.filters import RecordFilter
 from connector.spool.consumers import find
-from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
-from connector.spool.storage.locations import absolute
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import TaskReport
+from spark_sink.sinks.shared.sink_type import spark_sink_type
 from spark_sink.sinks.shared.started_batches import StartedBatches
 
 
-class Delivery(Protocol):
-    """The delivery of a sink."""
+class Delivery(ABC):
+    """The delivery of a feed by a sink; each destination derives its own.
+
+    Args:
+        config: the configuration.
+        feed: the spool to deliver.
+
+    Attributes:
+        source: the source whose tasks write.
+        consumer: the name under which the sink is known to the spool.
+        checkpoint: Spark's checkpoint of the query.
+        feed: the spool to deliver.
+        dead_letters: the sink's dead-letter store.
+    """
+
+    source: ClassVar[type[DataSource]]
+
+    def __init__(self, config: Config, feed: Feed) -> None:
+        self.consumer = config.sink.name
+        self.checkpoint = sink_checkpoint(config)
+        self.dead_letters = spark_sink_type(config).dead_letters(config.sink)
+        self._config = config
+        self.feed = feed
+        self._spool = feed.spool
+        tables = config.source.tables
+        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self._reported: dict[str, str] = {}
+        self._last: int | None = None
 
     @property
-    def consumer(self) -> str:
-        """The name under which the sink is known to the spool."""
-
-    @property
+    @abstractmethod
     def destination(self) -> str:
         """The destination as the line ``ready`` names it."""
 
     @property
-    def checkpoint(self) -> str:
-        """Spark's checkpoint of the query."""
-
-    @property
-    def source(self) -> type[DataSource]:
-        """The source whose tasks write."""
-
-    @property
     def options(self) -> Mapping[str, str]:
         """The source's options."""
+        return {
+            **self.feed.options,
+            "consumer": self.consumer,
+            "dead_letters": self.dead_letters.root,
+        }
 
     def run(self, reports: DataFrame) -> str:
         """Runs a micro-batch: collecting the reports of its tasks makes them write.
@@ -53,6 +75,16 @@ class Delivery(Protocol):
         Raises:
             SpannerCdcError, PySparkException: it is not done; the next run repeats it.
         """
+        found = [TaskReport.of(row) for row in reports.collect()]
+        return self._record(found, self.finish(found)) if found else ""
+
+    def finish(self, reports: Sequence[TaskReport]) -> list[str]:
+        """Does the driver's work once the tasks have written.
+
+        Returns:
+            Phrases for the log; the first says what was delivered.
+        """
+        return [f"{sum(one.events for one in reports)} events"]
 
     def drain(self) -> None:
         """Prepares for the end of the service: epochs that are ready no longer wait to be delivered with later ones.
@@ -62,90 +94,61 @@ class Delivery(Protocol):
         Raises:
             SpoolError: it cannot be recorded.
         """
+        self._last = self._spool.latest()
 
     def waiting(self) -> bool:
         """True if there are epochs that can be delivered and are not recorded as done.
 
-        After :meth:`drain`, of those that were sealed before it.
+        After :meth:`drain`, of those that were sealed before it. The sink records a micro-batch as done when Spark
+        requests the next, so this is False only after that.
         """
+        return self._next_epoch() <= self._last_epoch()
 
+    def _next_epoch(self) -> int:
+        """The first epoch that is not recorded as done."""
+        known = find(self._spool, self.consumer)
+        return known.epoch + 1 if known else self._spool.floor()
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """The result of a micro-batch.
+    def _last_epoch(self) -> int:
+        """The last epoch to deliver: the newest, or, if the sink drains, the newest when that started."""
+        latest = self._spool.latest()
+        return latest if self._last is None else min(latest, self._last)
 
-    Attributes:
-        first: its first epoch with events.
-        events: the events.
-        refused: events that became dead letters.
-        incomplete: events that were delivered without columns that could not be read.
-        stopped: why each of its tables is stopped; empty if it is not.
-    """
+    def _record(self, reports: Sequence[TaskReport], phrases: Sequence[str]) -> str:
+        """Adds a micro-batch to the sink's report in the spool; returns the line for the log.
 
-    first: int
-    events: int
-    refused: int
-    incomplete: int
-    stopped: Mapping[str, str]
+        Raises:
+            SpoolError: it cannot be read or written.
+        """
+        first = min(one.first for one in reports)
+        events = sum(one.events for one in reports)
+        rejected = sum(one.rejected for one in reports)
+        incomplete = sum(one.incomplete for one in reports)
+        before = report_of(self._spool, self.consumer)
+        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
+        after = before.after(first, rejected, {**left_out, **self._states(reports)}, incomplete)
+        batch = StartedBatches(self._spool, self.consumer).at(first)
+        if batch is not None:
+            after = after.delivered(batch.last, events, time.time_ns())
+        if after != before:
+            write_report(self._spool, self.consumer, after)
+        what, *more = phrases
+        lacking = f", {incomplete} without columns that Spanner no longer keeps" if incomplete else ""
+        dead_letters = f", {rejected} to the dead letters at {self.dead_letters.root}" if rejected else ""
+        return "; ".join([f"{what}{lacking}{dead_letters}", *more, *self._news(reports)])
 
+    def _states(self, reports: Sequence[TaskReport]) -> Mapping[str, str]:
+        """The reason why each table is stopped; empty if it is not."""
+        stopped = {one.table: one.why for one in reports if one.stopped}
+        return {one.table: "" for one in reports if one.table} | stopped
 
-def report(spool: Spool, consumer: str, keeps: Callable[[str], bool], found: Delivered) -> None:
-    """Adds a micro-batch to the sink's report in the spool.
+    def _news(self, reports: Sequence[TaskReport]) -> list[str]:
+        """The new reasons why events were rejected, by table; records them as reported."""
+        reasons = {one.table: one.why for one in reports if one.rejected and one.why}
+        news = [self._reason(table, why) for table, why in reasons.items() if why != self._reported.get(table)]
+        self._reported |= reasons
+        return news
 
-    Args:
-        spool: the spool.
-        consumer: the sink's name.
-        keeps: whether the configuration still has a table.
-        found: the micro-batch.
-
-    Raises:
-        SpoolError: it cannot be read or written.
-    """
-    before = report_of(spool, consumer)
-    left_out = {table: "" for table in before.stopped if not keeps(table)}
-    after = before.after(found.first, found.refused, {**left_out, **found.stopped}, found.incomplete)
-    batch = StartedBatches(spool, consumer).at(found.first)
-    if batch is not None:
-        after = after.delivered(batch.last, found.events, time.time_ns())
-    if after != before:
-        write_report(spool, consumer, after)
-
-
-def checkpoint_of(config: Config, sink: SinkConfig) -> str:
-    """The checkpoint of a sink whose type keeps its own at ``spark.checkpoint``; below it if the sink has a name.
-
-    Two sinks must not share one: each would take what the other has delivered for its own.
-    """
-    root = absolute(config.spark.checkpoint)
-    return root if sink.has_default_name else f"{root}/sinks/{sink.name}"
-
-
-def own_checkpoint_of(config: Config, sink: SinkConfig) -> str:
-    """The checkpoint of a sink of any other type: always a folder of its own, with or without a name."""
-    root = checkpoint_of(config, sink)
-    return f"{root}/{sink.name}" if sink.has_default_name else root
-
-
-def last_of(spool: Spool, drained: int | None) -> int:
-    """The last epoch to deliver: the newest, or, if the sink drains, the newest when that started."""
-    latest = spool.latest()
-    return latest if drained is None else min(latest, drained)
-
-
-def is_behind(spool: Spool, consumer: str, drained: int | None) -> bool:
-    """True if an epoch up to :func:`last_of` is not recorded as done."""
-    known = find(spool, consumer)
-    return (known.epoch if known else spool.floor() - 1) < last_of(spool, drained)
-
-
-def stopped_of(rows: Sequence[Row]) -> dict[str, str]:
-    """The reason why each table is stopped, empty if it is not, from the rows that tasks return."""
-    return {row.table: "" for row in rows} | {row.table: row.why for row in rows if row.stopped}
-
-
-def new_reasons(rows: Sequence[Row], reported: dict[str, str]) -> list[str]:
-    """The new reasons why events were rejected, by table, of the tasks' rows; records them as reported."""
-    reasons = {row.table: row.why for row in rows if row.refused}
-    news = [f"{table}: {why}" for table, why in reasons.items() if why != reported.get(table)]
-    reported |= reasons
-    return news
+    def _reason(self, table: str, why: str) -> str:
+        """A reason as the log names it."""
+        return f"{table}: {why}"

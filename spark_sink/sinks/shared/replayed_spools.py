@@ -110,9 +110,3 @@ _TAKEN = "dead letters cannot be replayed while the sink runs: stop it, and repl
 def _done(spool: Spool, consumer: str) -> int:
     known = find(spool, consumer)
     return known.epoch if known else 0
-
-
-def stream_spool(spool: Spool) -> Spool:
-    """The spool of the change stream that a backfill's spool belongs to; of another spool, the spool itself."""
-    path, _, folder = spool.path.rpartition("/")[0].rpartition("/")
-    return Spool.at(path) if folder == "backfills" and spool.storage.exists("backfill.json") else spool

@@ -6,32 +6,57 @@ batch is repeated as it was, whatever was sealed since and whatever happened to 
 whether the options with which it was started still bind it.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from connector.core.health.retries import BACKFILL, SINK
 from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
-from connector.spool.reading import Spool
-from connector.telemetry.retrying import reporting_retries
-from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import REPORT
 from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
 from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch
+from spark_sink.sources.changes.data_source import existing
 from spark_sink.sources.changes.epoch_stream import EpochStreamReader
 from spark_sink.sources.changes.offsets import Offset
 from spark_sink.sources.changes.read_limits import ReadLimit, ReadMaxBytes
 from spark_sink.sources.changes.spool_copies import begins_at, contradiction, other_copy
 
 
+class SinkSource(DataSource):
+    """Writes a spool's epochs; internal to a sink.
+
+    Options: those of :attr:`spark_sink.sinks.shared.delivery.Delivery.options`, and the sink's own.
+    """
+
+    cores = 0
+    """The most tasks of a micro-batch; 0 for one for each processor of this machine."""
+
+    def schema(self) -> StructType:
+        """The columns of a micro-batch's reports.
+
+        Raises:
+            SpoolError: there is no spool.
+        """
+        existing(self.options["spool"])
+        return from_arrow_schema(REPORT)
+
+    @property
+    def most_tasks(self) -> int:
+        """The most tasks of a micro-batch."""
+        return self.cores or os.cpu_count() or 1
+
+
 class SinkStreamReader(EpochStreamReader):
     """Plans a spool's epochs for tasks that write them.
 
     Args:
-        spool: an absolute path, or a URL.
+        feed: the spool.
         consumer: the sink's name.
         pinned: the options that decide what is written, as text.
         batch_bytes: bytes of segments in a micro-batch; bounds what a failed one repeats.
@@ -44,14 +69,15 @@ class SinkStreamReader(EpochStreamReader):
 
     def __init__(
         self,
-        spool: str,
+        feed: Feed,
         consumer: str,
         pinned: str,
         *,
         batch_bytes: int,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        super().__init__(spool, consumer, limit=ReadMaxBytes(batch_bytes), clock=clock)
+        super().__init__(feed.spool.path, consumer, limit=ReadMaxBytes(batch_bytes), clock=clock)
+        self._feed = feed
         self._started = StartedBatches(self._spool, consumer)
         self._pinned = pinned
         self._checked = False
@@ -60,12 +86,12 @@ class SinkStreamReader(EpochStreamReader):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch; a checkpoint that is older than the spool's record is refused."""
         self._check_checkpoint(Offset.from_json(start))
-        with reporting_of(self._spool, self._consumer):
+        with self._feed.reporting_retries(self._consumer):
             return super().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs a task of a micro-batch, and reports what it retries."""
-        with reporting_of(self._spool, self._consumer, of_task=True):
+        with self._feed.reporting_retries(self._consumer, of_task=True):
             yield from self.written(partition)
 
     def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -157,12 +183,3 @@ class SinkStreamReader(EpochStreamReader):
             way_out = f"remove {self._started.where}, and what was written of that micro-batch may be there twice."
             raise other_copy(self._spool, "a micro-batch that this sink has started", done, found, way_out)
         return started
-
-
-def reporting_of(spool: Spool, consumer: str, *, of_task: bool = False) -> AbstractContextManager[None]:
-    """Reports in the spool of the change stream what this process of a sink or of a backfill's sink retries.
-
-    Arguments as of :func:`connector.telemetry.retrying.reporting_retries`.
-    """
-    own = stream_spool(spool)
-    return reporting_retries(own, SINK if own is spool else BACKFILL, consumer, of_task=of_task)

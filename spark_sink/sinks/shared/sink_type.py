@@ -1,19 +1,20 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
 from connector.config.loading import Config
 from connector.config.sections import SparkConfig
 from connector.config.sinks import SinkConfig, SinkType, sink_type
+from connector.spool.storage.locations import absolute
 from spark_sink.errors import SinkError
 
 if TYPE_CHECKING:  # these import PySpark and PyArrow
-    from spark_sink.sinks.shared.dead_letters import Replay
+    from spark_sink.sinks.shared.dead_letters import DeadLetters, Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
 
 C = TypeVar("C", bound=SinkConfig)
 
@@ -25,25 +26,27 @@ class SparkSinkType(SinkType[C]):
 
     Attributes:
         repeats_replay: whether dead letters that are rejected again may be accepted once others are.
+        former_names: as :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it.
     """
 
     repeats_replay = False
+    former_names = ""
 
     @abstractmethod
-    def delivery(self, config: Config, sink: C) -> "Delivery":
-        """The delivery that the sink's process runs.
+    def delivery(self, config: Config, sink: C, feed: "Feed") -> "Delivery":
+        """The delivery of a feed that the sink's process runs.
 
         Raises:
             SpannerCdcError: the sink cannot run, for a library is missing, say.
         """
 
-    @abstractmethod
     def replay_into(self, config: Config, sink: C) -> "AbstractContextManager[Replay]":
         """Opens a replay, which sends dead letters once more; the sink must not run meanwhile.
 
         Raises:
             SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
         """
+        raise SinkError(f"sink {sink.type} has no dead letters that can be replayed")
 
     def spark_options(self, sink: C, spark: SparkConfig) -> Mapping[str, str]:
         """The options of Spark's session: those of the configuration, and what the sink needs beside them."""
@@ -54,15 +57,12 @@ class SparkSinkType(SinkType[C]):
         """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""
         return sink
 
-    def owns_dead_letters(self, name: str) -> bool:
-        """True if a file of that name, below ``sink.dead_letters``, is this sink's: another may have files there.
+    def dead_letters(self, sink: C) -> "DeadLetters":
+        """The sink's dead-letter store."""
+        from spark_sink.sinks.shared.dead_letters import DeadLetters
 
-        By default the names are the spool's id, the type, by choice a dot and the sink's name, and numbers, joined by
-        underscores: ``0123abcd_files_7_0``.
-        """
-        field = self.config_type.model_fields["type"]
-        kind = str(next(iter(get_args(field.annotation)), field.default))  # Literal["sqlite"]
-        return re.fullmatch(rf"[0-9a-f]+_{re.escape(kind)}(\..+)?(_\d+)+", name) is not None
+        endpoints = [place.endpoint for place in self.locations(sink) if place.path == sink.dead_letters]
+        return DeadLetters(absolute(sink.dead_letters), next(filter(None, endpoints), ""), former=self.former_names)
 
 
 def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":

@@ -6,12 +6,10 @@ rows that have them already, and in the end each row has its last change.
 """
 
 import time
-from typing import Self
 
 from connector import log
 from connector.spool.backfill.records import unfinished_tables
 from connector.spool.reading import Spool
-from spark_sink.sinks.shared.replayed_spools import stream_spool
 
 _INTERVAL = 1.0
 """Seconds between two looks while a backfill is not done; before changes are delivered there is always a look."""
@@ -24,11 +22,6 @@ class AwaitedBackfills:
         self._spool = spool
         self._looked_at = 0.0
         self._names = ""
-
-    @classmethod
-    def of(cls, spool: Spool) -> Self | None:
-        """Those of a spool; None if it is that of a backfill, whose rows wait for nothing."""
-        return cls(spool) if stream_spool(spool) is spool else None
 
     def are_awaited(self) -> bool:
         """True if a backfill is not done; the first look that finds one says so on standard error.

@@ -13,6 +13,9 @@ Mode = Literal["rows", "transactions"]
 
 _LONGEST_TAG = 50
 
+FORMER_NAMES = r"spanner/[0-9a-f]+_spanner(\..+)?(_\d+)+"
+"""As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
+
 
 class SpannerConfig(SinkConfig):
     """Another Spanner database, of either dialect."""

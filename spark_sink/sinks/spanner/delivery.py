@@ -3,19 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql.datasource import DataSource
+from pyspark.sql import DataFrame
 
 from connector.config.loading import Config
-from connector.core.filters import RecordFilter
 from connector.log import Log
 from connector.spool.backfill.records import unfinished_tables
-from connector.spool.reading import Spool
-from connector.spool.storage.locations import absolute
 from spark_sink.errors import SinkError
-from spark_sink.sinks.shared.delivery import Delivered, is_behind, new_reasons, own_checkpoint_of, report, stopped_of
-from spark_sink.sinks.shared.replayed_spools import stream_spool
-from spark_sink.sinks.shared.sink_stream import reporting_of
+from spark_sink.sinks.shared.delivery import Delivery
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
 from spark_sink.sinks.spanner.destination_tables import (
@@ -24,45 +20,33 @@ from spark_sink.sinks.spanner.destination_tables import (
     awaited_destination,
     circular_references,
 )
-from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource
+from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, omitted_of
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
 
 
-class SpannerDelivery:
+class SpannerDelivery(Delivery):
     """Delivers to ``sink.database``.
 
-    Args:
-        config: the configuration.
-        sink: its sink.
-
-    Attributes:
-        consumer: the sink's name.
-
     Raises:
-        SpannerCdcError: the database cannot be used, or cannot take the backfill whose spool it is.
+        SpannerCdcError: the database cannot be used, or cannot take the backfill that is delivered.
     """
 
-    def __init__(self, config: Config, sink: SpannerConfig) -> None:
-        self.consumer = sink.name
-        self._config = config
+    source = SpannerSinkSource
+
+    def __init__(self, config: Config, sink: SpannerConfig, feed: Feed) -> None:
+        super().__init__(config, feed)
         self._sink = sink
         self._target = Target.of(sink, config.source)
         self._applying = Applying.of(sink)
         self._creation = Creation.of(config, sink)
-        self._spool = Spool.at(absolute(config.spool.path))
-        self._is_of_backfill = stream_spool(self._spool) is not self._spool
-        tables = config.source.tables
-        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
-        self._dead_letters = absolute(sink.dead_letters)
         self._tables = KnownTables(self._spool)
         self._created: Mapping[str, frozenset[str]] = {}
-        self._reported: dict[str, str] = {}
-        self._last: int | None = None
-        with reporting_of(self._spool, self.consumer):
+        self._new: list[str] = []
+        with feed.reporting_retries(self.consumer):
             found = prepare(self._target)
-        if self._is_of_backfill:
+        if feed.is_backfill:
             self._check_order(found)
 
     @property
@@ -71,47 +55,27 @@ class SpannerDelivery:
         return f"{self._target.path}, mode {self._sink.mode}"
 
     @property
-    def checkpoint(self) -> str:
-        """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
-        return own_checkpoint_of(self._config, self._sink)
-
-    @property
-    def source(self) -> type[DataSource]:
-        """Applies the epochs."""
-        return SpannerSinkSource
-
-    @property
     def options(self) -> Mapping[str, str]:
         """The options of :class:`spark_sink.sinks.spanner.source.SpannerSinkSource`."""
         source = Target.of_source(self._config.source)
-        place = SpannerPlace(self._target, self._sink.transaction_tag, self._dead_letters, source, self._creation)
-        return {
-            "spool": self._spool.path,
-            "consumer": self.consumer,
-            "place": place.to_text(),
-            "applying": self._applying.to_text(),
-        }
+        place = SpannerPlace(self._target, self._sink.transaction_tag, self.dead_letters.root, source, self._creation)
+        return {**super().options, "place": place.to_text(), "applying": self._applying.to_text()}
 
     def run(self, reports: DataFrame) -> str:
-        """Applies a micro-batch and reports its events and what was rejected."""
-        created = self._create(self._creation) if self._creation else []
-        rows = reports.collect()
-        if not rows:
-            return ""
-        events, refused = sum(row.events for row in rows), sum(row.refused for row in rows)
-        rejected = f", {refused} to the dead letters at {self._dead_letters}" if refused else ""
-        made = [f"created {', '.join(created)}"] if created else []
-        return "; ".join([f"{events} events{rejected}", *made, *self._report(rows, events, refused)])
+        """Creates what the destination lacks, and applies a micro-batch."""
+        self._new = self._create(self._creation) if self._creation else []
+        return super().run(reports)
 
-    def drain(self) -> None:
-        """Bounds the delivery by the newest epoch of now."""
-        self._last = self._spool.latest()
+    def finish(self, reports: Sequence[TaskReport]) -> list[str]:
+        """Says what was created, and what was left out of changes."""
+        created = [f"created {', '.join(self._new)}"] if self._new else []
+        return [*super().finish(reports), *created, *_omitted(reports)]
 
     def waiting(self) -> bool:
-        """True if an epoch that was sealed before the drain is not recorded as done, and does not wait for more."""
-        if not self._is_of_backfill and unfinished_tables(self._spool):
+        """Nothing while a backfill is not done: changes wait for it."""
+        if not self.feed.is_backfill and unfinished_tables(self._spool):
             return False
-        return is_behind(self._spool, self.consumer, self._last)
+        return super().waiting()
 
     def _create(self, creation: Creation) -> list[str]:
         """Creates what the destination lacks of the spool's tables; each column is looked for once.
@@ -123,7 +87,7 @@ class SpannerDelivery:
             return []
         created = create_missing(wanted, creation.source, self._target)
         self._created = wanted
-        if self._is_of_backfill:
+        if self.feed.is_backfill:
             self._check_order(awaited_destination(self._target))
         return created
 
@@ -137,19 +101,14 @@ class SpannerDelivery:
         for why in circular_references(there.relations, written):
             raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")
 
-    def _report(self, rows: Sequence[Row], events: int, refused: int) -> list[str]:
-        """Writes the sink's report; returns each table's new reason for rejected events."""
-        first = min(row.first for row in rows)
-        report(self._spool, self.consumer, self._keeps, Delivered(first, events, refused, 0, stopped_of(rows)))
-        return [*new_reasons(rows, self._reported), *_omitted(rows)]
 
-
-def _omitted(rows: Sequence[Row]) -> list[str]:
+def _omitted(reports: Sequence[TaskReport]) -> list[str]:
     """Warnings about the parts of changes that were omitted, because the source no longer has them."""
     counts: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        if row.omitted:
-            counts[row.table, row.column] += row.omitted
+    for one in reports:
+        if one.own:
+            column, count = omitted_of(one)
+            counts[one.table, column] += count
     found = []
     for (table, column), count in sorted(counts.items()):
         what = f"without column {column}" if column else "left out"

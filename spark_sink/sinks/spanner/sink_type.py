@@ -14,17 +14,19 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, SpannerConfig, Target
 
 if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
 
 
 class SpannerSink(SparkSinkType[SpannerConfig]):
     """Another Spanner database."""
 
     repeats_replay = True
+    former_names = FORMER_NAMES
     waits_for_backfill = True
 
     def default_options(self) -> SpannerConfig:
@@ -101,11 +103,11 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         """By rows: they are of no transaction."""
         return sink.model_copy(update={"mode": "rows"})
 
-    def delivery(self, config: Config, sink: SpannerConfig) -> "Delivery":
+    def delivery(self, config: Config, sink: SpannerConfig, feed: "Feed") -> "Delivery":
         """Writes mutations."""
         from spark_sink.sinks.spanner.delivery import SpannerDelivery
 
-        return SpannerDelivery(config, sink)
+        return SpannerDelivery(config, sink, feed)
 
     def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
         """Writes their rows as the source has them."""

@@ -10,19 +10,19 @@ from itertools import groupby
 
 import orjson
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from connector.errors import SpoolError
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.sink_stream import SinkStreamReader
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import TaskReport, as_rows
+from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
 from spark_sink.sinks.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
-from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, Target
 from spark_sink.sinks.spanner.connection import connected
 from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
@@ -33,28 +33,12 @@ from spark_sink.sinks.spanner.writing.progress import CONTINUES_ELSEWHERE, START
 from spark_sink.sinks.spanner.writing.units import Position, units
 from spark_sink.sinks.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
 from spark_sink.sources.changes.admission import EpochWeight, Group
-from spark_sink.sources.changes.data_source import existing
 from spark_sink.sources.changes.known_tables import KnownTables
 from spark_sink.sources.changes.offsets import Offset
 from spark_sink.sources.changes.spool_copies import check_copy
 
 _BATCH_BYTES = 64 * 1024 * 1024
 """Bytes of segments in a micro-batch; the sink's metrics advance with each."""
-
-_REPORT = pa.schema(
-    [
-        pa.field("first", pa.int64()),
-        pa.field("events", pa.int64()),
-        pa.field("table", pa.string()),
-        pa.field("refused", pa.int64()),
-        pa.field("why", pa.string()),
-        pa.field("stopped", pa.bool_()),
-        pa.field("omitted", pa.int64()),
-        pa.field("column", pa.string()),
-    ]
-)
-"""Rows for each unit: of each table the applied events, the rejected ones, and those of which something was left out:
-a column, or all of it where that is empty; ``first`` is the batch's first epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +85,11 @@ class EpochsToApply(InputPartition):
     manifests: tuple[Manifest, ...]
 
 
-class SpannerSinkSource(DataSource):
+class SpannerSinkSource(SinkSource):
     """Applies a spool's epochs; internal to the sink.
 
-    Options: ``spool``, absolute; ``consumer``, the sink's name; ``place`` and ``applying``, a :class:`SpannerPlace` and
-    an :class:`spark_sink.sinks.spanner.config.Applying` as text.
+    Options: ``place`` and ``applying``, a :class:`SpannerPlace` and an
+    :class:`spark_sink.sinks.spanner.config.Applying` as text.
     """
 
     @classmethod
@@ -113,29 +97,21 @@ class SpannerSinkSource(DataSource):
         """The name for ``format``."""
         return "spanner-change-stream-spanner"
 
-    def schema(self) -> StructType:
-        """The columns of a micro-batch's report.
-
-        Raises:
-            SpoolError: there is no spool.
-        """
-        existing(self.options["spool"])
-        return from_arrow_schema(_REPORT)
-
     def streamReader(self, schema: object) -> "SpannerSinkReader":  # noqa: N802
         """Applies every epoch once."""
-        place = SpannerPlace.from_text(self.options["place"])
-        return SpannerSinkReader(self.options["spool"], self.options["consumer"], place, self.options["applying"])
+        options = self.options
+        place = SpannerPlace.from_text(options["place"])
+        return SpannerSinkReader(Feed.of_options(options), options["consumer"], place, options["applying"])
 
 
 class SpannerSinkReader(SinkStreamReader):
     """Plans a spool's epochs for the one task that applies them."""
 
-    def __init__(self, spool: str, consumer: str, place: SpannerPlace, applying: str) -> None:
-        super().__init__(spool, consumer, applying, batch_bytes=_BATCH_BYTES)
+    def __init__(self, feed: Feed, consumer: str, place: SpannerPlace, applying: str) -> None:
+        super().__init__(feed, consumer, applying, batch_bytes=_BATCH_BYTES)
         self._place = place
         self._applying = applying
-        self._backfills = AwaitedBackfills.of(self._spool)
+        self._backfills = None if feed.is_backfill else AwaitedBackfills(feed.stream)
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
         """All epochs, or none while a backfill is not done: its rows would overwrite what later changes have written.
@@ -160,9 +136,7 @@ class SpannerSinkReader(SinkStreamReader):
         """Applies the epochs of the task and reports each unit."""
         assert isinstance(partition, EpochsToApply)
         for written in applied(partition):
-            yield pa.RecordBatch.from_pylist(
-                [{"first": partition.manifests[0].epoch, **row} for row in _rows(written)], schema=_REPORT
-            )
+            yield as_rows(_reports(partition.manifests[0].epoch, written))
 
 
 def applied(partition: EpochsToApply) -> Iterator[Written]:
@@ -188,7 +162,10 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
             return
         known = KnownTables(spool)
         keys = {name: known.newest(name).primary_keys for name in known.names()}
-        dead_letters, events = DeadLetters(place.dead_letters), EventsByPlace(spool, manifests)
+        dead_letters, events = (
+            DeadLetters(place.dead_letters, former=FORMER_NAMES),
+            EventsByPlace(spool, manifests),
+        )
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
         planner = Planner(partition.applying, there.tables, keys, omissions)
@@ -238,14 +215,19 @@ def _put(
         dead_letters.put(table, name, rows, [one.why for one in held])
 
 
-def _rows(written: Written) -> Iterator[dict[str, object]]:
-    nothing = {"events": 0, "refused": 0, "why": "", "stopped": False, "omitted": 0, "column": ""}
+def _reports(first: int, written: Written) -> Iterator[TaskReport]:
     for table, count in written.applied.items():
-        yield {**nothing, "events": count, "table": table}
+        yield TaskReport(first, table, events=count)
     ordered = sorted(written.rejected, key=lambda one: one.change.table)
     for table, found in groupby(ordered, key=lambda one: one.change.table):
         reasons = [one.brief for one in found]
         why = written.stopped.get(table, reasons[0])
-        yield {**nothing, "table": table, "refused": len(reasons), "why": why, "stopped": table in written.stopped}
+        yield TaskReport(first, table, rejected=len(reasons), why=why, stopped=table in written.stopped)
     for (table, column), count in written.omitted.items():
-        yield {**nothing, "table": table, "omitted": count, "column": column}
+        yield TaskReport(first, table, own=orjson.dumps((column, count)).decode())
+
+
+def omitted_of(report: TaskReport) -> tuple[str, int]:
+    """The column that was omitted, empty for whole changes, and of how many changes, by a report."""
+    column, count = orjson.loads(report.own)
+    return column, count

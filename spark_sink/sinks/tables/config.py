@@ -18,6 +18,9 @@ Deletes = Literal["apply", "flag"]
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
 
+FORMER_NAMES = r"tables/[0-9a-f]+_tables(_\d+)+"
+"""As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
+
 
 class TablesConfig(SinkConfig):
     """Tables of Delta, Iceberg or Parquet, one for each table of Spanner."""

@@ -8,22 +8,18 @@ One table that cannot be written stops no other (:mod:`spark_sink.sinks.tables.s
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
 
 from connector import log
 from connector.config.loading import Config
-from connector.core.filters import RecordFilter
 from connector.spool.backfill.records import backfills, unfinished_tables
-from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
-from connector.spool.storage.locations import absolute
 from spark_sink.errors import SinkError, TableError
-from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.delivery import Delivered, is_behind, own_checkpoint_of, report
-from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.shared.delivery import Delivery
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.libraries import missing_library
@@ -32,92 +28,62 @@ from spark_sink.sinks.tables.source import TablesSource
 from spark_sink.sinks.tables.stopped_tables import ROWS_KEPT, StoppedTables, with_dead_letters
 
 
-class TablesDelivery:
+class TablesDelivery(Delivery):
     """Delivers into the tables of ``sink.path`` or ``sink.database``.
-
-    Args:
-        config: the configuration.
-        sink: its sink.
-
-    Attributes:
-        consumer: the sink's name.
 
     Raises:
         SinkError: Spark lacks the format's library.
     """
 
-    def __init__(self, config: Config, sink: TablesConfig) -> None:
+    source = TablesSource
+
+    def __init__(self, config: Config, sink: TablesConfig, feed: Feed) -> None:
         if missing := missing_library(sink, config.spark.config):
             raise SinkError(missing)
-        self.consumer = sink.name
-        self._config = config
+        super().__init__(config, feed)
         self._sink = sink
-        self._options = sink.options
-        self._spool = Spool.at(absolute(config.spool.path))
-        self._stream = stream_spool(self._spool)
-        tables = config.source.tables
-        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
         self._writer: TablesWriter | None = None
-        self._of_backfill = self._stream is not self._spool
-        self._removes = not self._of_backfill and sink.mode == "merge" and sink.deletes == "apply"
-        self._dead_letters = DeadLetters(absolute(sink.dead_letters))
+        self._removes = not feed.is_backfill and sink.mode == "merge" and sink.deletes == "apply"
         self._stopped: StoppedTables | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
-        self._kept = KeptRows(self._stream, sink.name, lambda: self._made_writer().tables())
-        self._last: int | None = None
+        self._kept = KeptRows(feed.stream, sink.name, lambda: self._made_writer().tables())
 
     @property
     def destination(self) -> str:
         """The format, the place and the mode."""
-        return f"{self._sink.format} tables in {self._options.where}, mode {self._sink.mode}"
-
-    @property
-    def checkpoint(self) -> str:
-        """A folder of its own: another sink's checkpoint counts epochs as done that are not done here."""
-        return own_checkpoint_of(self._config, self._sink)
-
-    @property
-    def source(self) -> type[DataSource]:
-        """Reads the events."""
-        return TablesSource
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """The options of :class:`spark_sink.sinks.tables.source.TablesSource`."""
-        return {"spool": self._spool.path, "consumer": self.consumer}
+        return f"{self._sink.format} tables in {self._sink.options.where}, mode {self._sink.mode}"
 
     def run(self, reports: DataFrame) -> str:
-        """Brings the events of a micro-batch into their tables; returns a line for the log.
+        """Brings the events of a micro-batch, which are its rows, into their tables.
 
         The events of a table that is stopped, or that cannot be written, become dead letters.
         """
-        unfinished = unfinished_tables(self._stream)  # after the rows were sealed: a backfill recorded later has them
+        unfinished = unfinished_tables(self.feed.stream)  # after the rows were sealed: one recorded later has them
         writer, stopped = self._made_writer(), self._stopped_tables()
         if self._removes and unfinished:
             self._kept.add(unfinished)
         # a backfill that is done may have left dead letters
         keeps = unfinished | self._kept.tables() if self._removes else unfinished
-        written = writer.write(reports, tombstones=keeps, of_backfill=self._of_backfill, is_stopped=stopped.has)
+        written = writer.write(reports, tombstones=keeps, of_backfill=self.feed.is_backfill, is_stopped=stopped.has)
         found = written.merged
         if not found.events:
             return ""
         stopped.stop(written.stopped)
-        refused = stopped.put(found.events, found.first, found.last)
-        events = sum(found.events.values()) - refused
-        tables = [table for table in found.events if not stopped.has(table)]
-        states = {**dict.fromkeys([*stopped.resumed, *found.events], ""), **self._unsettled, **stopped.reasons}
-        report(self._spool, self.consumer, self._keeps, Delivered(found.first, events, refused, 0, states))
-        rejected = f", {refused} to the dead letters at {self._dead_letters.root}" if refused else ""
-        return f"{events} events to {len(tables)} tables{rejected}"
+        rejected = stopped.put(found.events, found.first, found.last)
+        found_of_tables = [
+            TaskReport(found.first, table, events - rejected[table], rejected[table])
+            for table, events in found.events.items()
+        ]
+        tables = sum(1 for table in found.events if not stopped.has(table))
+        return self._record(
+            found_of_tables, [f"{sum(one.events for one in found_of_tables)} events to {tables} tables"]
+        )
 
-    def drain(self) -> None:
-        """Bounds the delivery by the newest epoch of now."""
-        self._last = self._spool.latest()
-
-    def waiting(self) -> bool:
-        """True if an epoch that was sealed before the drain is not recorded as done."""
-        return is_behind(self._spool, self.consumer, self._last)
+    def _states(self, reports: Sequence[TaskReport]) -> Mapping[str, str]:
+        """Also of tables that no event is of."""
+        stopped = self._stopped_tables()
+        return {**dict.fromkeys(stopped.resumed, ""), **super()._states(reports), **self._unsettled, **stopped.reasons}
 
     def keep_deleted(self, table: str, unfinished: frozenset[str]) -> frozenset[str]:
         """Has the deleted rows of a table kept, where a backfill may have left dead letters of it.
@@ -125,7 +91,7 @@ class TablesDelivery:
         Returns:
             The tables whose deleted rows are kept.
         """
-        if not self._removes or not backfills(self._stream):
+        if not self._removes or not backfills(self.feed.stream):
             return unfinished
         self._kept.add(unfinished | {table})
         return unfinished | self._kept.tables()
@@ -141,7 +107,7 @@ class TablesDelivery:
         cannot be removed, which is reported as stopped: the next start tries it again.
         """
         due = self._kept.tables() - unfinished
-        later = with_dead_letters(self._dead_letters, due)
+        later = with_dead_letters(self.dead_letters, due)
         failed: dict[str, str] = {}
         for table in sorted(due - later):
             try:
@@ -155,19 +121,19 @@ class TablesDelivery:
 
     def _report_unsettled(self, failed: Mapping[str, str], due: frozenset[str]) -> None:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""
-        before = report_of(self._stream, self.consumer)
+        before = report_of(self.feed.stream, self.consumer)
         states = {table: failed.get(table, "") for table in due}
         self._unsettled = {**{table: why for table, why in self._unsettled.items() if table not in due}, **failed}
         after = before.after(0, 0, states)
         if after != before:
-            write_report(self._stream, self.consumer, after)
+            write_report(self.feed.stream, self.consumer, after)
         for table, why in failed.items():
             log.say("spark_sink", f"table {table}: {why}", action="rows_not_removed", level=logging.ERROR, table=table)
 
     def _stopped_tables(self) -> StoppedTables:
-        self._stopped = self._stopped or StoppedTables(self._spool, self.consumer, self._dead_letters)
+        self._stopped = self._stopped or StoppedTables(self._spool, self.consumer, self.dead_letters)
         return self._stopped
 
     def _made_writer(self) -> TablesWriter:
-        self._writer = self._writer or TablesWriter(self._spool, self._options, self.consumer, self._keeps)
+        self._writer = self._writer or TablesWriter(self.feed, self._sink.options, self.consumer, self._keeps)
         return self._writer

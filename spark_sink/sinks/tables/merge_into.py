@@ -19,10 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
 from connector.spool.consumers import checked_name
-from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.errors import TableError, TableNameError
-from spark_sink.sinks.shared.replayed_spools import stream_spool
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.applied_epochs import identified, start_over
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
 from spark_sink.sinks.tables.formats.session import OWN, writing
@@ -132,7 +131,7 @@ def merge_into(
         checked_name(consumer)
     except (ValueError, SpoolError) as error:
         raise ConfigurationError([str(error)]) from None
-    written = TablesWriter(Spool.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
+    written = TablesWriter(Feed.at(os.fspath(spool) if spool else spool_of(events)), options, consumer).write(events)
     for stopped in written.stopped.values():
         raise stopped  # the other tables are written, and a repeated micro-batch leaves them as they are
     return written.merged
@@ -142,7 +141,7 @@ class TablesWriter:
     """Brings micro-batches of a spool into tables.
 
     Args:
-        spool: the spool.
+        feed: the spool.
         options: where the tables are, and what is in them.
         consumer: the name under which tables keep up to which epoch they are.
         keeps: whether the events of a table are written; those of the others are left out.
@@ -151,20 +150,20 @@ class TablesWriter:
 
     def __init__(
         self,
-        spool: Spool,
+        feed: Feed,
         options: TableOptions,
         consumer: str,
         keeps: Callable[[str], bool] = lambda _: True,
         is_there: Callable[[str], bool] | None = None,
     ) -> None:
-        self._spool = spool
+        self._spool = feed.spool
         self._options = options
         self._consumer = consumer
         self._keeps = keeps
         self._is_there = is_there or keeps
         self._compared: set[tuple[int, str]] = set()
-        self._own = KnownTables(spool)
-        self._known = KnownTables(stream_spool(spool))  # a backfill's spool does not know of types that have changed
+        self._own = KnownTables(feed.spool)
+        self._known = KnownTables(feed.stream)  # a backfill's spool does not know of types that have changed
 
     def write(
         self,

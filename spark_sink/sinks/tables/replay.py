@@ -21,6 +21,7 @@ from spark_sink.errors import SinkError, clear_line
 from spark_sink.failures import SPARK_ERRORS
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.sinks.shared.dead_letters import Replay
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.tables.config import TablesConfig
@@ -68,13 +69,16 @@ class TablesReplay:
         self._spool = spool
         self._spools = spools
         self._spark = spark
-        self._delivery = TablesDelivery(config, sink)
+        self._delivery = TablesDelivery(config, sink, Feed.of(config))
         self._unfinished = unfinished_tables(spool)
         known = [spool, *(one.spool for one in backfills(spool))]
         tables = config.source.tables
         kept = RecordFilter(tables.include, tables.exclude).keeps  # two had one name until one was excluded
         self._writers = {
-            one.header().spool_id: (TablesWriter(one, sink.options, sink.name, is_there=kept), one is not spool)
+            one.header().spool_id: (
+                TablesWriter(Feed(one, spool), sink.options, sink.name, is_there=kept),
+                one is not spool,
+            )
             for one in known
         }
         self._rejected: dict[tuple[str, str], str] = {}

@@ -12,7 +12,7 @@ from connector.envelope.envelope import WHOLE_ROWS
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 from spark_sink.sinks.tables import libraries
-from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.config import FORMER_NAMES, TablesConfig
 from spark_sink.sinks.tables.lake_table import colliding_names, taken_names
 from spark_sink.sinks.tables.reserved_names import FORMATS, kept_names
 from spark_sink.sources.changes.known_tables import type_name
@@ -20,10 +20,13 @@ from spark_sink.sources.changes.known_tables import type_name
 if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
 
 
 class TablesSink(SparkSinkType[TablesConfig]):
     """Typed tables of a lakehouse."""
+
+    former_names = FORMER_NAMES
 
     def default_options(self) -> TablesConfig:
         """Anywhere."""
@@ -99,11 +102,11 @@ class TablesSink(SparkSinkType[TablesConfig]):
         """With the format's library."""
         return libraries.spark_options(sink, spark)
 
-    def delivery(self, config: Config, sink: TablesConfig) -> "Delivery":
+    def delivery(self, config: Config, sink: TablesConfig, feed: "Feed") -> "Delivery":
         """Merges or appends in Spark."""
         from spark_sink.sinks.tables.delivery import TablesDelivery
 
-        return TablesDelivery(config, sink)
+        return TablesDelivery(config, sink, feed)
 
     def replay_into(self, config: Config, sink: TablesConfig) -> "AbstractContextManager[Replay]":
         """Merges or appends in Spark."""

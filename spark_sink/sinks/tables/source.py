@@ -1,14 +1,14 @@
 """The sink's own stream: the events of whole epochs, each micro-batch of them recorded before it is started."""
 
-import os
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from connector.spool.manifest import Manifest
-from spark_sink.sinks.shared.sink_stream import SinkStreamReader
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
 from spark_sink.sinks.tables.applied_epochs import read_again
 from spark_sink.sources.changes.data_source import existing, planned, read
 from spark_sink.sources.changes.event_columns import of_spool
@@ -22,14 +22,8 @@ _PINNED = "tables"
 """No option decides which rows are in a micro-batch."""
 
 
-class TablesSource(DataSource):
-    """The events of a spool for the sink; internal to it.
-
-    Options: ``spool``, absolute; ``consumer``, the sink's name.
-    """
-
-    cores = 0
-    """The most tasks of a micro-batch; 0 for one for each processor of this machine."""
+class TablesSource(SinkSource):
+    """The events of a spool for the sink; internal to it."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,14 +41,14 @@ class TablesSource(DataSource):
 
     def streamReader(self, schema: object) -> "TablesReader":  # noqa: N802
         """Reads every epoch once."""
-        return TablesReader(self.options["spool"], self.options["consumer"], self.cores or os.cpu_count() or 1)
+        return TablesReader(Feed.of_options(self.options), self.options["consumer"], self.most_tasks)
 
 
 class TablesReader(SinkStreamReader):
     """Plans a spool's epochs."""
 
-    def __init__(self, spool: str, consumer: str, cores: int) -> None:
-        super().__init__(spool, consumer, _PINNED, batch_bytes=_BATCH_BYTES)
+    def __init__(self, feed: Feed, consumer: str, cores: int) -> None:
+        super().__init__(feed, consumer, _PINNED, batch_bytes=_BATCH_BYTES)
         self._cores = cores
 
     def start_over(self, done: Offset) -> str:

@@ -8,7 +8,6 @@ The dead letters are read from the spool. A file of them has whole epochs, becau
 """
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -26,9 +25,6 @@ _FILE_BYTES = 8 * 1024 * 1024
 
 ROWS_KEPT = "its deleted rows are kept with _is_deleted"
 """The start of the reason of a table that is reported without dead letters: see the sink's delivery."""
-
-_OF_SINK = re.compile(r"[0-9a-f]+_tables(_\d+)+")
-"""The names of this sink's files, of any spool: the spool's id, the first and the last epoch."""
 
 
 class StoppedTables:
@@ -48,7 +44,7 @@ class StoppedTables:
         self._spool = spool
         self._dead_letters = dead_letters
         self._prefix = f"{spool.header().spool_id}_tables_"
-        self._folders = set(dead_letters.folders(lambda name: name.startswith(self._prefix)))
+        self._folders = set(dead_letters.folders(self._prefix))
         found = report_of(spool, consumer).stopped
         reported = {table: why for table, why in found.items() if not why.startswith(ROWS_KEPT)}
         self._reasons = {table: why for table, why in reported.items() if folder_of(table) in self._folders}
@@ -87,9 +83,15 @@ class StoppedTables:
                 logging.ERROR,
             )
 
-    def put(self, tables: Iterable[str], first: int, last: int) -> int:
-        """Writes the events of tables that some epochs have as dead letters, durably; returns how many there are."""
-        return sum(self._put(table, first, last) for table in tables if self.has(table))
+    def put(self, tables: Iterable[str], first: int, last: int) -> Mapping[str, int]:
+        """Writes the events of tables that are stopped as dead letters, durably; returns how many each table has.
+
+        Args:
+            tables: tables of which some epochs have events.
+            first: the first of these epochs.
+            last: the last of them.
+        """
+        return {table: self._put(table, first, last) if self.has(table) else 0 for table in tables}
 
     def _put(self, table: str, first: int, last: int) -> int:
         waiting: list[pa.RecordBatch] = []
@@ -127,5 +129,5 @@ class StoppedTables:
 
 def with_dead_letters(dead_letters: DeadLetters, tables: Iterable[str]) -> frozenset[str]:
     """Those of some tables that have dead letters of this sink: of the stream, or of a backfill."""
-    folders = dead_letters.folders(lambda name: _OF_SINK.fullmatch(name) is not None)
+    folders = dead_letters.folders()
     return frozenset(table for table in tables if folder_of(table) in folders)

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     """The working folder, with a configuration and two files of dead letters."""
     (tmp_path / "python").mkdir()
     (tmp_path / "python/sitecustomize.py").write_text(REPLAY)
-    table = tmp_path / "dead-letters/Singers"
+    table = tmp_path / "dead-letters/bigquery/Singers"
     table.mkdir(parents=True)
     for name in "ab":
         (table / f"0{name}_7_0_1.jsonl").write_text(json.dumps(DEAD_LETTER) + "\n")
@@ -70,7 +70,7 @@ def ran(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "dead-letters/Singers").iterdir())
+    return sorted(path.name for path in (folder / "dead-letters/bigquery/Singers").iterdir())
 
 
 def test_dead_letters_are_listed(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_dead_letters_are_listed(folder: Path) -> None:
 def test_dead_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) -> None:
     assert ran(folder, "replay", "--table", "-Other") == (
         0,
-        f"{folder}/dead-letters: no dead letters of table -Other, but of Singers\n",
+        f"{folder}/dead-letters/bigquery: no dead letters of table -Other, but of Singers\n",
         "",
     )
     (folder / "refuse").touch()
@@ -102,7 +102,8 @@ def test_dead_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) 
 
 
 def test_a_sink_lists_its_own_dead_letters_only(folder: Path) -> None:
-    (folder / "dead-letters/Singers/0a1b_files_7_0.jsonl").write_text(
+    (folder / "dead-letters/files/Singers").mkdir(parents=True)
+    (folder / "dead-letters/files/Singers/0a1b_files_7_0.jsonl").write_text(
         json.dumps({**DEAD_LETTER, "reason": "NaN"}) + "\n"
     )
     assert "2 dead letters in 2 files: too large" in ran(folder, "list")[1]
@@ -110,7 +111,7 @@ def test_a_sink_lists_its_own_dead_letters_only(folder: Path) -> None:
     code, out, err = ran(folder, "list")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        f"{folder}/dead-letters: 1 dead letter in 1 file",
+        f"{folder}/dead-letters/files: 1 dead letter in 1 file",
         "  Singers: 1 dead letter in 1 file: NaN",
     ]
 

@@ -9,8 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connector.core.records import ColumnType
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.spark_sink.spools import KEY, NO_DEAD_LETTERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark

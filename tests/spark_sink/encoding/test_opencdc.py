@@ -13,8 +13,7 @@ from connector.errors import ConfigurationError
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import format_of
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.connector.envelope.conduit import ConduitRecord, of_json, of_messages
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record

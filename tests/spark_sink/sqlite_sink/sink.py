@@ -1,19 +1,23 @@
-"""The sink type that an entry point registers as ``sink.type: sqlite``."""
+"""The sink type that an entry point registers as ``sink.type: sqlite``; its checks import no PySpark."""
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from connector.config.loading import Config
 from connector.config.sections import SourceConfig
-from connector.config.sinks import WatchedStream
-from spark_sink.errors import SinkError
+from connector.config.sinks import SinkConfig, WatchedStream
 from spark_sink.sinks.shared.sink_type import SparkSinkType
-from tests.spark_sink.sqlite_sink.config import SqliteConfig
 
 if TYPE_CHECKING:
-    from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
+    from spark_sink.sinks.shared.feed import Feed
+
+
+class SqliteConfig(SinkConfig):
+    """A database file of SQLite."""
+
+    type: Literal["sqlite"] = "sqlite"
+    path: str
 
 
 class SqliteSink(SparkSinkType[SqliteConfig]):
@@ -23,13 +27,10 @@ class SqliteSink(SparkSinkType[SqliteConfig]):
         folder = Path(sink.path).absolute().parent
         return [] if folder.is_dir() else [f"sink.path: there is no folder {folder}"]
 
-    def delivery(self, config: Config, sink: SqliteConfig) -> "Delivery":
+    def delivery(self, config: Config, sink: SqliteConfig, feed: "Feed") -> "Delivery":
         from tests.spark_sink.sqlite_sink.delivery import SqliteDelivery
 
-        return SqliteDelivery(config, sink)
-
-    def replay_into(self, config: Config, sink: SqliteConfig) -> "AbstractContextManager[Replay]":
-        raise SinkError("SQLite takes every event: there are no dead letters to replay")
+        return SqliteDelivery(config, sink, feed)
 
 
 SINK = SqliteSink(SqliteConfig)

@@ -14,7 +14,7 @@ from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.sinks.bigquery.commit_log import CommitLog
-from spark_sink.sinks.bigquery.config import CONSUMER
+from spark_sink.sinks.bigquery.config import CONSUMER, FORMER_NAMES
 from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTarget,
     TableOptions,
@@ -24,6 +24,7 @@ from spark_sink.sinks.bigquery.writing.table_rows import StoppedRows, TableWrite
 from spark_sink.sinks.shared.completing.epoch_rows import EpochRows
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.row_slices import by_table
 from spark_sink.sources.changes.admission import packed
 
@@ -91,33 +92,32 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class TableReport:
-    """The report of a task about a table in a part.
+class WrittenPart:
+    """A task's report of a table in a part, with what only this sink's driver needs.
 
     Attributes:
-        table: its name in the source.
-        schema_key: the key of its newest schema.
+        report: what became of the rows.
+        schema_key: the key of the table's newest schema.
         part: the part's number.
-        rows: the number of written rows.
-        rejected: the number of rejected rows, which are dead letters.
         wrote: the pending stream, or the staging tables as text
         (:func:`spark_sink.sinks.bigquery.merging.loads.to_text`);
             empty where the driver has nothing to do.
-        stopped: why the table is stopped; empty where it is not.
         dead_letters: the prefix of the names of this attempt's dead letters; empty where those of another attempt
             replace them.
-        incomplete: the number of rows that lack columns that could not be read (``source.complete_rows``).
+        options: those of the micro-batch, as text.
     """
 
-    table: str
+    report: TaskReport
     schema_key: str
     part: int
-    rows: int
-    rejected: int
     wrote: str
-    stopped: str
     dead_letters: str
-    incomplete: int = 0
+    options: str
+
+    @classmethod
+    def of(cls, report: TaskReport) -> "WrittenPart":
+        """The part of a report of :meth:`PartWriter.write`."""
+        return cls(report, *orjson.loads(report.own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class PartWriter:
     completion: Completion | None = None
     consumer: str = CONSUMER
 
-    def write(self, part: Part) -> Iterator[TableReport]:
+    def write(self, part: Part) -> Iterator[TaskReport]:
         """Writes a part; reports each table when all of its rows are written, or kept as dead letters.
 
         Raises:
@@ -161,22 +161,22 @@ class PartWriter:
             rows, rejected, wrote = writer.finish()
             plan = self.tables[table]
             dead_letters = "" if self.options.table_options.merges else writer.dead_letters
-            yield TableReport(
+            own = (plan.schema_key, part.number, wrote, dead_letters, self.options.to_text())
+            yield TaskReport(
+                self.first,
                 table,
-                plan.schema_key,
-                part.number,
                 rows,
                 rejected,
-                wrote,
                 plan.stopped or "",
-                dead_letters,
+                plan.stopped is not None,
                 epochs.incomplete[table],
+                orjson.dumps(own).decode(),
             )
 
     def _table(self, spool: Spool, table: str, part: Part) -> "TableWriter":
         plan = self.tables[table]
         name = f"{dead_letter_prefix(self.spool_id, self.first)}_{part.number}"
-        dead_letters = DeadLetters(self.dead_letters)
+        dead_letters = DeadLetters(self.dead_letters, former=FORMER_NAMES)
         if (
             not self.options.table_options.merges
             and CommitLog(spool, self.consumer).find(self.first, table) is not None

@@ -33,9 +33,9 @@ class Completion:
     source: str
 
     @classmethod
-    def of(cls, source: SourceConfig) -> "Completion | None":
-        """The completion that the configuration asks for; None if rows are not completed."""
-        return cls.reading(source) if source.complete_rows else None
+    def text_of(cls, source: SourceConfig) -> str:
+        """The completion that the configuration asks for, as text; empty if rows are not completed."""
+        return cls.reading(source).to_text() if source.complete_rows else ""
 
     @classmethod
     def reading(cls, source: SourceConfig) -> "Completion":

@@ -13,9 +13,8 @@ from emulator import SampleDatabase
 from spark_sink.sinks.bigquery import config as bigquery_config
 from spark_sink.sinks.files.config import CONSUMER
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.destination import destination_at
 from tests.integration.commands import configuration
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SinkRun
 

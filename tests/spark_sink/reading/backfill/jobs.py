@@ -21,6 +21,7 @@ from connector.spool.writing import initialize, sole_writer
 from emulator import ScriptedServer
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
 from spark_sink.reading.backfill.partitions import BackfillReader, Task
+from spark_sink.sinks.shared.feed import Feed
 from tests.connector.spanner.snapshot.scripted import dialect_of, middle, source_of
 
 
@@ -97,7 +98,7 @@ def job_of(server: ScriptedServer, own: Spool, document: Backfill, *, max_bytes:
     options = ReadOptions("medium", data_boost=False)
     session = cast("SparkSession", _Session)
     with sole_writer(own):
-        yield InProcessJob(session, source_of(server), None, max_bytes, document, own, "files", options)
+        yield InProcessJob(session, source_of(server), None, max_bytes, document, Feed.at(own.path), "files", options)
 
 
 def read_all(server: ScriptedServer, own: Spool, document: Backfill) -> None:

@@ -10,9 +10,8 @@ from connector.spool.backfill.sealing import BackfillWriter
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.destination import destination_at
 from tests.connector.spool.backfill.builders import T, recorded, segment, spool_with_start
 from tests.spark_sink.sinks.files.written import avro_events
 

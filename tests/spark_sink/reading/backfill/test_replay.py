@@ -33,15 +33,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spool:
     spool, header = spool_with_start(tmp_path / "spool")
     own = spool_of(spool, recorded(spool, header, "New").number)
     name = f"{own.header().spool_id}_files_1_0"
-    DeadLetters(str(tmp_path / "dead")).put("New", name, rows("New", [5], epoch=1), ["too large"])
+    DeadLetters(str(tmp_path / "dead/files")).put("New", name, rows("New", [5], epoch=1), ["too large"])
     monkeypatch.setattr(Spool, "check_source", lambda spool, _: spool.header())
     return own
 
 
 def replay(folder: Path) -> tuple[int, int]:
     """Replays all dead letters; returns how many were sent, and how many wait."""
-    store = DeadLetters(str(folder / "dead"))
-    with replay_into(config_of(folder)) as into:
+    store = DeadLetters(str(folder / "dead/files"))
+    with replay_into(config_of(folder), store) as into:
         done = replayed(store, store.files(), into, [])
     return done.sent, done.waiting
 

@@ -17,6 +17,7 @@ from connector.spool.backfill.records import progress_of, record, spool_of
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize, sole_writer
 from spark_sink.reading.backfill.job import ReadOptions
+from spark_sink.sinks.shared.feed import Feed
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.reading.backfill.jobs import InProcessJob, _Session, payloads
 
@@ -55,7 +56,9 @@ def test_what_did_not_exist_at_the_timestamp_is_left_out_and_said(
     own = spool_of(spool, document.number)
     options = ReadOptions("medium", data_boost=False)
     with sole_writer(own):
-        job = InProcessJob(cast("SparkSession", _Session), source, None, 2**40, document, own, "files", options)
+        job = InProcessJob(
+            cast("SparkSession", _Session), source, None, 2**40, document, Feed.at(own.path), "files", options
+        )
         job.run(threading.Event())
     assert {table: sum(rows.values()) for table, rows in payloads(own).items()} == {"Singers": 1}
     assert {table.state for table in progress_of(own, document).tables} <= {"done", "read"}

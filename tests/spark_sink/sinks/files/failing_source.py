@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_sink.sinks.files.plan import FileOptions, FilesRoot, Holding
 from spark_sink.sinks.files.source import FileSinkReader, FileSinkSource
+from spark_sink.sinks.shared.feed import Feed
 
 
 class FailingSource(FileSinkSource):
@@ -19,7 +20,7 @@ class FailingSource(FileSinkSource):
             Holding.from_text(self.options["holding"]),
         )
         root = FilesRoot(self.options["path"], self.options["endpoint"], self.options["dead_letters"])
-        return FailingReader(self.options["spool"], root, file_options, holding, 1)
+        return FailingReader(Feed.of_options(self.options), root, file_options, holding, 1)
 
 
 class FailingReader(FileSinkReader):

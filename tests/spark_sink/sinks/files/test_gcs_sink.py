@@ -11,8 +11,7 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.spool import consumers
 from connector.spool.storage import lease
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.cloud_storage import CloudStorage, Proxy
 from tests.spark_sink.processes import eventually, program
 from tests.spark_sink.sinks.files.gcs_config import config

@@ -13,8 +13,7 @@ from connector.spool.storage.local import LocalStore
 from connector.spool.storage.local_files import LocalFile
 from spark_sink.errors import SinkError
 from spark_sink.sinks.files.plan import file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, contents, written
 from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 

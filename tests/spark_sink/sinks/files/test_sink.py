@@ -14,8 +14,7 @@ from connector.reader.stopping import Stop
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.spark_sink.processes import Program, eventually, program
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 

@@ -17,8 +17,7 @@ import pytest
 
 from connector.core.timestamps import SECOND, parse
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 
 KEYS = 12

@@ -10,7 +10,7 @@ import pytest
 
 from spark_sink.errors import SinkError
 from spark_sink.sinks.files.plan import FileOptions
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import destination_at
 from tests.spark_sink.sinks.files.written import contents, written
 from tests.spark_sink.spools import SpoolMaker
 

@@ -7,8 +7,7 @@ import fastavro
 
 from connector.core.records import ColumnType
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter, WrittenFile
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, WrittenFile, destination_at
 from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, SpoolMaker
 
 ALBUMS = (*SINGERS, ColumnType("Sales", '{"code":"INT64"}', False, 3))

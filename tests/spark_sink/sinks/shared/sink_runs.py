@@ -8,6 +8,7 @@ import orjson
 
 from spark_sink.sinks.files.plan import FileOptions, FilesPartition, FilesRoot, Holding
 from spark_sink.sinks.files.source import FileSinkReader
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes.read_limits import ReadLimit, ReadMaxBytes
 from tests.spark_sink.spools import SpoolMaker
 
@@ -33,7 +34,7 @@ class Life:
         self.root = Path(spool.path).parent / "out"
         self._checkpoint = checkpoint
         self._reader = FileSinkReader(
-            spool.path, FilesRoot(str(self.root), "", f"{self.root}-letters"), shape, holding, 2
+            Feed.at(spool.path), FilesRoot(str(self.root), "", f"{self.root}-letters"), shape, holding, 2
         )
 
     def plan(self, limit: ReadLimit = LIMIT) -> bool:

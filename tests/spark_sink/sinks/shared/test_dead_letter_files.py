@@ -17,11 +17,10 @@ from connector.spool import consumers
 from connector.spool.sink_report import SinkReport, report_of, write_report
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
+from spark_sink.sinks.files.dead_letter_files import RejectedRows, dead_letter_prefix, discard_others
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter, WrittenFile
-from spark_sink.sinks.shared.dead_letter_files import RejectedRows, dead_letter_prefix, discard_others
+from spark_sink.sinks.files.writer import FileWriter, WrittenFile, destination_at
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.destination import destination_at
 from spark_sink.sinks.shared.row_encoding import encode_rows
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
@@ -44,7 +43,7 @@ def counted(at: int, *numbers: str) -> list[DataChangeRecord]:
 
 
 def written(spool: SpoolMaker, root: Path, shape: FileOptions = AVRO) -> tuple[list[WrittenFile], list[RejectedRows]]:
-    letters = DeadLetters(f"{root}-letters")
+    letters = DeadLetters(f"{root}-letters/files")
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, letters)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute)
     return [file for group in groups for file in writer.write(group)], writer.rejected
@@ -64,7 +63,7 @@ def ids_in(root: Path, files: list[WrittenFile]) -> dict[str, list[int]]:
 
 
 def letters_in(root: Path) -> dict[str, list[tuple[int, str]]]:
-    place = DeadLetters(f"{root}-letters")
+    place = DeadLetters(f"{root}-letters/files")
     out: dict[str, list[tuple[int, str]]] = {}
     for file in place.files():
         rows, reasons = place.read(file)
@@ -155,7 +154,7 @@ def test_a_dead_letter_is_the_event_except_old_values_that_the_format_lacks(spoo
     spool.seal(*counted(START + 1, "secret"))
     written(spool, tmp_path / "out")
     (rows,) = [batch for file in spool.spool.manifest(1).files for batch in spool.spool.batches(file)]
-    place = DeadLetters(f"{tmp_path / 'out'}-letters")
+    place = DeadLetters(f"{tmp_path / 'out'}-letters/files")
     (file,) = place.files()
     assert place.read(file)[0].drop_columns(["before"]).equals(rows.drop_columns(["before"]))
 
@@ -186,7 +185,7 @@ def test_an_error_that_every_row_would_cause_makes_no_dead_letter(
     monkeypatch.setattr("spark_sink.encoding.avro.Avro.encode", short)
     with pytest.raises(MemoryError):
         written(spool, tmp_path / "out")
-    assert not Path(f"{tmp_path / 'out'}-letters").exists()
+    assert not Path(f"{tmp_path / 'out'}-letters/files").exists()
 
 
 def test_an_internal_error_is_a_dead_letter_that_names_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +205,7 @@ def test_an_internal_error_is_a_dead_letter_that_names_no_value(monkeypatch: pyt
 def test_dead_letters_that_an_older_program_left_of_a_batch_are_removed(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "secret"))
     _, (refused,) = written(spool, tmp_path / "out")
-    place = DeadLetters(f"{tmp_path / 'out'}-letters")
+    place = DeadLetters(f"{tmp_path / 'out'}-letters/files")
     (file,) = place.files()
     rows, reasons = place.read(file)
     place.put("Other", f"{dead_letter_prefix(spool.spool_id, 1)}_0x", rows, reasons)
@@ -269,7 +268,7 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
         tmp_path / "out" / f"d_{table}/2026/03/01/10/00" for table in ("Counted", "Singers")
     }
     assert report_of(spool.spool, "files").stopped == {}
-    assert not DeadLetters(f"{tmp_path / 'out'}-letters").files()
+    assert not DeadLetters(f"{tmp_path / 'out'}-letters/files").files()
 
 
 def test_a_replay_that_was_killed_before_the_dead_letters_were_gone_writes_the_same_file(
@@ -278,11 +277,11 @@ def test_a_replay_that_was_killed_before_the_dead_letters_were_gone_writes_the_s
     spool.seal(*counted(START + 1, "1", "secret"))
     written(spool, tmp_path / "out")
     done(spool, 1)
-    letters = contents(Path(f"{tmp_path / 'out'}-letters"))
+    letters = contents(Path(f"{tmp_path / 'out'}-letters/files"))
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
     before = contents(tmp_path / "out")
     for path, data in letters.items():
-        Path(f"{tmp_path / 'out'}-letters", path).write_bytes(data)
+        Path(f"{tmp_path / 'out'}-letters/files", path).write_bytes(data)
     assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
     assert contents(tmp_path / "out") == before
 
@@ -295,7 +294,7 @@ def test_dead_letters_of_an_earlier_spool_are_written_and_those_whose_schema_is_
         former.seal(record(START + epoch, [epoch], columns=NUMBERED if epoch == 8 else (KEY, NAME), values={}))
     spool.seal(record(START + 10, [10]))
     done(spool, 1)
-    place = DeadLetters(f"{tmp_path / 'out'}-letters")
+    place = DeadLetters(f"{tmp_path / 'out'}-letters/files")
     for of, epoch in ((former, 7), (former, 8), (spool, 1)):
         (rows,) = [batch for file in of.spool.manifest(epoch).files for batch in of.spool.batches(file)]
         place.put("Singers", f"{dead_letter_prefix(of.spool_id, epoch)}_0", rows, ["x"])
@@ -315,7 +314,7 @@ def test_the_sink_reports_its_dead_letters_and_continues(spool: SpoolMaker, tmp_
     with program(tmp_path / "log", "-m", "spark_sink", configured(tmp_path, format="avro")) as sink:
         sink.end_input()
         assert sink.code() == 0, sink.said()
-    assert f"2 files, 2 events, 2 to the dead letters at {tmp_path / 'out'}-letters" in sink.said()
+    assert f"2 files, 2 events, 2 to the dead letters at {tmp_path / 'out'}-letters/files" in sink.said()
     assert REASON in sink.said()
     assert COLLISION in sink.said()
     report = report_of(spool.spool, "files")

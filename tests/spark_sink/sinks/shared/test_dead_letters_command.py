@@ -31,7 +31,7 @@ def configured(folder: Path, **sink: object) -> str:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
-    return str(tmp_path / "dead-letters")
+    return str(tmp_path / "dead-letters/bigquery")
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_dead_letters_are_counted_by_table_and_reason(
 
 
 def test_dead_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
-    put(DeadLetters(f"{bucket}/letters"), "0f_1_0", 1)
+    put(DeadLetters(f"{bucket}/letters/bigquery"), "0f_1_0", 1)
     # The endpoint is BigQuery's: Cloud Storage has its own.
     config = configured(
         tmp_path,
@@ -138,7 +138,7 @@ def test_dead_letters_of_a_bucket_are_listed(tmp_path: Path, bucket: str, capsys
         endpoint="http://127.0.0.1:1",
     )
     assert main(["list", config]) == 0
-    assert capsys.readouterr().out.startswith(f"{bucket}/letters: 1 dead letter in 1 file\n")
+    assert capsys.readouterr().out.startswith(f"{bucket}/letters/bigquery: 1 dead letter in 1 file\n")
 
 
 # The replay.

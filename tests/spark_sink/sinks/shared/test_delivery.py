@@ -18,6 +18,7 @@ from connector.telemetry import spans
 from spark_sink.run import Event, Events, Sink
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery
+from spark_sink.sinks.shared.feed import Feed
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.spools import START, SpoolMaker
 
@@ -26,7 +27,7 @@ def delivery_of(spool: SpoolMaker, folder: Path, interval: int) -> FileDelivery:
     sink = {"type": "files", "path": str(folder / "out"), "rotate_interval": interval}
     config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
     assert isinstance(config.sink, FilesConfig)
-    return FileDelivery(config, config.sink)
+    return FileDelivery(config, config.sink, Feed.of(config))
 
 
 @pytest.mark.parametrize(("recorded", "waits"), [(1, True), (2, False), (3, False)])

@@ -78,7 +78,7 @@ def test_updates_have_the_rows_that_were_committed(
     dialect: str, capture: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     workload, path, spool = spooled(tmp_path, database, dialect, capture)
-    rows = EpochRows(spool, Completion.of(load(path).source))
+    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(path).source)))
     expected = {
         (mod.commit_timestamp_ns, mod.table, json.dumps(mod.keys, sort_keys=True)): mod
         for mod in workload.committed
@@ -164,7 +164,7 @@ def test_a_column_and_a_table_that_were_dropped_since_are_in_the_rows_before(
     config = configuration(tmp_path, sample, source={"start": start, "end": end, "complete_rows": True})
     assert run("read", config).code == 0
     spool = Spool.at(tmp_path / "spool")
-    rows = EpochRows(spool, Completion.of(load(config).source))
+    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(config).source)))
     found = [
         (event["object"], json.loads(event["payload"]), event["source_metadata"]["completed"])
         for event in changed(rows, spool)

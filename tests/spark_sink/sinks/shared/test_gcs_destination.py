@@ -10,8 +10,7 @@ from connector.spool.storage.gcs import GcsStore
 from connector.spool.storage.store import FileStore
 from spark_sink.errors import SinkError
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.cloud_storage import EMULATOR, CloudStorage, Fault, Proxy
 from tests.spark_sink.spools import NO_DEAD_LETTERS, START, SpoolMaker, record
 

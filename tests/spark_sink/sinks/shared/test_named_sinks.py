@@ -15,6 +15,7 @@ from spark_sink.sinks.files.delivery import FileDelivery
 from spark_sink.sinks.files.plan import FilesPartition
 from spark_sink.sinks.files.source import FileSinkReader, FileSinkSource
 from spark_sink.sinks.shared.beginning import begin
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes import epoch_stream
 from spark_sink.sources.changes.read_limits import ReadMaxBytes
 from tests.integration.commands import Background
@@ -45,7 +46,7 @@ def written(folder: Path, spool: SpoolMaker, name: str, **sink: object) -> Path:
 def reader_of(config: Config) -> FileSinkReader:
     assert isinstance(config.sink, FilesConfig)
     begin(config)
-    delivery = FileDelivery(config, config.sink)
+    delivery = FileDelivery(config, config.sink, Feed.of(config))
     return FileSinkSource(dict(delivery.options)).streamReader(None)
 
 
@@ -75,7 +76,7 @@ def test_each_of_two_file_sinks_of_a_spool_delivers_everything(spool: SpoolMaker
     delivered(reader_of(first), at)
     assert ids(tmp_path / "files") == ids(tmp_path / "archive") == list(range(25))
     assert [one.consumer for one in consumers.consumers(spool.spool)] == ["archive", "files"]
-    checkpoints = {FileDelivery(each, each.sink).checkpoint for each in (first, second)}  # type: ignore[arg-type]
+    checkpoints = {FileDelivery(each, each.sink, Feed.of(each)).checkpoint for each in (first, second)}  # type: ignore[arg-type]
     assert checkpoints == {str(tmp_path / "checkpoint"), str(tmp_path / "checkpoint" / "sinks" / "archive")}
 
 

@@ -11,12 +11,11 @@ import pytest
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from spark_sink.sinks.files.plan import file_groups
-from spark_sink.sinks.files.writer import FileWriter
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
 from spark_sink.sinks.shared.completing.spanner_rows import Completion, SpannerRows
 from spark_sink.sinks.shared.completing.whole_rows import Found, Read, decoded
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.shared.destination import destination_at
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
 from tests.spark_sink.spools import START, SpoolMaker, record
 

@@ -67,7 +67,7 @@ class Replica:
         config = SpannerConfig.model_validate({"database": sample.database_id, **sink})
         self._applying = Applying.of(config)
         self._target = target_of(sample)
-        folder = Path(spool.path).parent / "dead"
+        folder = Path(spool.path).parent / "dead/spanner"
         self._place = SpannerPlace(self._target, config.transaction_tag, str(folder))
         if source is not None:
             creation = Creation(target_of(source), (), (), ()) if config.create_tables else None

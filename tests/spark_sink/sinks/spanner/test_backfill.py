@@ -9,6 +9,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.backfill.documents import Progress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from emulator import SampleDatabase, Workload
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkReader
 from spark_sink.sources.changes.read_limits import ReadMaxBytes
@@ -95,7 +96,7 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
     maker.fill(1)
     place = SpannerPlace(Target("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
     applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
-    reader = SpannerSinkReader(maker.path, "spanner", place, applying)
+    reader = SpannerSinkReader(Feed.at(maker.path), "spanner", place, applying)
     start = reader.initialOffset()
     recorded(maker.spool, maker.spool.header(), "A", at=START)
     for _ in range(2):

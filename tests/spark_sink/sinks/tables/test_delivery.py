@@ -143,4 +143,4 @@ def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_its_table_alone_is_s
     assert "4711" not in said, "nor a part of it"
     beside = [path for path in tmp_path.rglob("*") if path.is_file() and "segments" not in path.parts]
     assert [path.parent.name for path in beside if VALUE.encode() in path.read_bytes()] == ["Persons"]
-    assert list(letters.iterdir()) == [letters / "Persons"]
+    assert list((letters / "tables").iterdir()) == [letters / "tables/Persons"]

@@ -12,6 +12,7 @@ from connector.core.records import ColumnType, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from spark_sink.errors import SinkError
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.histories import COLUMNS, History, Row, as_text
@@ -109,7 +110,7 @@ def test_a_backfill_fills_what_changes_did_not_name_and_brings_no_deleted_row_ba
     stream.seal(change("UPDATE", 1, 30, Tags=["b"]))
     backfill.seal(*(change("INSERT", key, 10, **whole("old")) for key in (1, 2, 3, 4)))
     options = TableOptions(merging_format, str(tmp_path / "lake"), None, "merge", "apply")
-    writer, of_backfill = (TablesWriter(spool.spool, options, "tables") for spool in (stream, backfill))
+    writer, of_backfill = (TablesWriter(Feed.at(spool.path), options, "tables") for spool in (stream, backfill))
     for epoch in (1, 2):
         writer.write(epochs(lake, stream, epoch, epoch), tombstones=frozenset({"Singers"}))
     table = target(tmp_path / "lake", merging_format)

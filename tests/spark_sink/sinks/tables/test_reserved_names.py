@@ -15,6 +15,7 @@ from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.reader.change_stream import opened
 from emulator import TABLES
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import TableOptions, TablesConfig
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.sink_type import SINK
@@ -78,7 +79,7 @@ def test_discover_shows_the_names_of_every_format_with_the_table() -> None:
 def test_a_table_that_comes_later_is_named_with_the_same_line(spool: SpoolMaker) -> None:
     spool.seal(change(1, [1], table="Files"), change(2, [1], (KEY, NAME, replace(NAME, name="_file"))))
     options = TableOptions("iceberg", "/lake", None, "merge", "apply")
-    writer = TablesWriter(spool.spool, options, "tables")
+    writer = TablesWriter(Feed.at(spool.path), options, "tables")
     with pytest.raises(ConfigurationError, match="table Files would be Files, a name that Iceberg keeps"):
         writer.table("Files")
     with pytest.raises(ConfigurationError, match="table Singers has a column _file, which Iceberg keeps for itself"):
@@ -117,7 +118,7 @@ def test_events_that_the_spool_has_of_an_excluded_table_are_left_out(
 ) -> None:
     spool.seal(change(1, [1]), change(2, [2], (KEY, replace(NAME, name="_captured")), "Albums"))
     options = TableOptions("parquet", str(tmp_path), None, "append", "apply")
-    writer = TablesWriter(spool.spool, options, "tables", lambda table: table != "Albums")
+    writer = TablesWriter(Feed.at(spool.path), options, "tables", lambda table: table != "Albums")
     assert writer.write(epochs(lake, spool, 1, 1)).merged.events == {"Singers": 1}
     assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name in ("Singers", "Albums")] == [
         "Singers"

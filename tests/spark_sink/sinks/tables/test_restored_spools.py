@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.errors import SpoolError
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import Format, Mode
 from spark_sink.sinks.tables.formats import delta
 from spark_sink.sinks.tables.source import TablesReader
@@ -100,7 +101,7 @@ def test_another_process_finds_the_identity_of_the_last_epoch_among_the_commits_
 def test_the_sinks_way_out_of_another_copy_is_another_name(tmp_path: Path) -> None:
     spool = SpoolMaker(tmp_path / "spool")
     spool.fill(3)
-    advice = TablesReader(spool.path, "tables", 1).start_over(Offset(2, at=spool.spool.manifest(2).identity))
+    advice = TablesReader(Feed.at(spool.path), "tables", 1).start_over(Offset(2, at=spool.spool.manifest(2).identity))
     assert advice.startswith("name the sink otherwise (sink.name), and `spanner-cdc spool ")
     assert "--forget tables`: what was committed after 2026-03-01T09:59:59.999999999Z up to " in advice
     assert "will be read twice. Merged rows stay right by that" in advice

@@ -16,11 +16,11 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.replayed_spools import held
 from spark_sink.sinks.tables.config import Format, TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.replay import TablesReplay
-from spark_sink.sinks.tables.sink_type import SINK
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
 from tests.spark_sink.sinks.tables.campaign.backfill_ends import BackfillEnds
@@ -56,7 +56,7 @@ class Sink:
 
     def restart(self) -> None:
         assert isinstance(self.config.sink, TablesConfig)
-        self.delivery = TablesDelivery(self.config, self.config.sink)
+        self.delivery = TablesDelivery(self.config, self.config.sink, Feed.of(self.config))
 
     def deliver(self, first: int, last: int | None = None) -> str:
         """A micro-batch of these epochs, which is recorded as done."""
@@ -67,10 +67,9 @@ class Sink:
     def replay(self) -> Replayed:
         """The command, with the session of the tests."""
         assert isinstance(self.config.sink, TablesConfig)
-        files = [file for file in self.store.files() if SINK.owns_dead_letters(file.name)]
         with held(self.spool, self.config) as spools:
             replay = TablesReplay(self.config, self.config.sink, self.spool, spools, self.lake)
-            done = replayed(self.store, files, replay, [])
+            done = replayed(self.store, self.store.files(), replay, [])
             replay.settle()
         self.restart()
         return done

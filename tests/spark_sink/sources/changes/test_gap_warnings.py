@@ -8,6 +8,7 @@ import pytest
 from connector.core.timestamps import MINUTE
 from spark_sink.sinks.files.plan import FileOptions, FilesRoot, Holding
 from spark_sink.sinks.files.source import FileSinkReader
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes.data_source import EventsBatchReader, EventsPartition, EventsStreamReader
 from spark_sink.sources.changes.epoch_stream import EpochStreamReader
 from spark_sink.sources.changes.offsets import Offset
@@ -35,7 +36,7 @@ def events(spool: SpoolMaker) -> EpochStreamReader:
 def files(spool: SpoolMaker) -> EpochStreamReader:
     shape = FileOptions(gzip=False, rotate_bytes=1000, by_minute=False)
     return FileSinkReader(
-        spool.path, FilesRoot(str(Path(spool.path).parent / "out"), "", ""), shape, Holding(10**9, None), 1
+        Feed.at(spool.path), FilesRoot(str(Path(spool.path).parent / "out"), "", ""), shape, Holding(10**9, None), 1
     )
 
 

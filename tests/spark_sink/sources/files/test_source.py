@@ -14,8 +14,7 @@ from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from spark_sink.errors import clear_line
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.writer import FileWriter
-from spark_sink.sinks.shared.destination import destination_at
+from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sources.changes.event_columns import DDL
 from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 

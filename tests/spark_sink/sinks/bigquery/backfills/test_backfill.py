@@ -17,6 +17,7 @@ from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.delivery import BigQueryDelivery
 from spark_sink.sinks.bigquery.merging.turns import Turns
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
+from spark_sink.sinks.shared.feed import Feed
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.backfills.snapshots import Snapshot
 from tests.spark_sink.sinks.bigquery.deliveries.histories import (
@@ -157,7 +158,7 @@ def test_notes_of_changes_are_dropped_when_the_backfill_is_done_though_no_change
     snapshot.run()
     assert tables(scenario) == {"Singers", "spanner_cdc_changed_Singers"}
     snapshot.done()
-    delivery = BigQueryDelivery(scenario.config(), scenario.config().sink)  # type: ignore[arg-type]
+    delivery = BigQueryDelivery(scenario.config(), scenario.config().sink, Feed.of(scenario.config()))  # type: ignore[arg-type]
     settle_without_sink(delivery, scenario.config(), cast("SparkSession", None))
     assert tables(scenario) == {"Singers"}
     scenario.seal()

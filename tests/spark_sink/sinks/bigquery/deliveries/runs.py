@@ -13,6 +13,7 @@ from connector.config import Config, validated
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.delivery import BigQueryDelivery
 from spark_sink.sinks.bigquery.source import BigQuerySinkReader
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes.read_limits import ReadLimit, ReadMaxBytes
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
@@ -44,7 +45,7 @@ class SinkRun:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         assert isinstance(config.sink, BigQueryConfig)
-        self.delivery = BigQueryDelivery(config, config.sink)
+        self.delivery = BigQueryDelivery(config, config.sink, Feed.at(config.spool.path))
         self.checkpoint = checkpoint or Checkpoint([])
         self._reader = BigQuerySinkReader(self.delivery.options, cores, clock)
 

@@ -79,7 +79,7 @@ class Scenario:
     @property
     def dead_letters(self) -> Path:
         """The dead-letter store."""
-        return Path(f"{self.maker.path}-letters")
+        return Path(f"{self.maker.path}-letters/bigquery")
 
     def config(self, **options: object) -> Config:
         """The configuration."""

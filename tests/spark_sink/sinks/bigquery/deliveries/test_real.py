@@ -103,7 +103,7 @@ def delivered(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint)
 
 
 def replay(spool: SpoolMaker, prefix: str, mode: str) -> Replayed:
-    place = DeadLetters(f"{spool.path}-letters")
+    place = DeadLetters(f"{spool.path}-letters/bigquery")
     with replay_into(configuration(spool, prefix, mode)) as into:
         return replayed(place, place.files(), into, [])
 
@@ -304,7 +304,7 @@ def test_a_row_just_below_the_largest_is_taken_and_a_larger_one_is_a_dead_letter
     delivered(spool, prefix, mode, Checkpoint([]))
     name = f"{NAMED}.{prefix}Singers"
     eventually(query, f"SELECT Id, LENGTH(Name) AS n FROM `{name}`", [{"Id": 1, "n": LARGEST - 1000}])
-    assert sum(file.count for file in DeadLetters(f"{spool.path}-letters").files()) == 1
+    assert sum(file.count for file in DeadLetters(f"{spool.path}-letters/bigquery").files()) == 1
 
 
 def test_a_table_is_found_by_its_own_spelling_only(tmp_path: Path, prefix: str, query: Query) -> None:

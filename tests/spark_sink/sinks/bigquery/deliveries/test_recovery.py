@@ -68,7 +68,7 @@ def ids(double: BigQueryDouble, dataset: str = "ds") -> list[int]:
 
 
 def dead_letters(spool: SpoolMaker) -> DeadLetters:
-    return DeadLetters(f"{spool.path}-letters")
+    return DeadLetters(f"{spool.path}-letters/bigquery")
 
 
 def replay(config: Config, spool: SpoolMaker) -> tuple[int, int]:

@@ -201,7 +201,7 @@ def test_dead_letters_of_a_former_spool_are_sent(bigquery_double: BigQueryDouble
     scenario.maker.seal(record(START + 60 * SECOND, [5]))
     scenario.run()
     store = DeadLetters(str(former.dead_letters))
-    with replay_into(scenario.config(dead_letters=str(former.dead_letters))) as into:
+    with replay_into(scenario.config(dead_letters=str(former.dead_letters.parent))) as into:
         assert replayed(store, store.files(), into, []) == Replayed(sent=1)
     assert ids_of(scenario) == [1, 2, 3, 4, 5]
 

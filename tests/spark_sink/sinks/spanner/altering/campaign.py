@@ -27,6 +27,7 @@ from connector.spool.reading import Spool
 from emulator import SampleDatabase
 from spark_sink.dead_letters_command import replayed
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.spanner.config import SpannerConfig, Target
 from spark_sink.sinks.spanner.creation import create_missing
 from spark_sink.sinks.spanner.delivery import SpannerDelivery
@@ -121,7 +122,7 @@ class Altering:
         if self._delivery is None or self._random.random() < 0.5:  # else it was only slow
             config = self._config()
             assert isinstance(config.sink, SpannerConfig)
-            self._delivery = SpannerDelivery(config, config.sink)
+            self._delivery = SpannerDelivery(config, config.sink, Feed.of(config))
         spool = Spool.at(self._folder / "spool")
         known = consumers.find(spool, "spanner")
         left = [*spool.manifests(known.epoch + 1 if known else 1, spool.latest())]
@@ -134,7 +135,7 @@ class Altering:
     def _batch(self, delivery: SpannerDelivery, spool: Spool, epochs: list[Manifest]) -> None:
         options = delivery.options
         place = SpannerPlace.from_text(options["place"])
-        reader = SpannerSinkReader(options["spool"], options["consumer"], place, options["applying"])
+        reader = SpannerSinkReader(Feed.of_options(options), options["consumer"], place, options["applying"])
         (partition,) = reader.plan(epochs, "")
 
         def collect() -> list[Row]:
@@ -167,7 +168,7 @@ class Altering:
 
     def _repair(self) -> bool:
         """Does what the dead letters advise, and replays them; returns whether there were any."""
-        store = DeadLetters(str(self._folder / "dead"))
+        store = DeadLetters(str(self._folder / "dead/spanner"))
         files = store.files()
         for file in files:
             for reason in file.reasons:
@@ -204,7 +205,7 @@ class Altering:
 
     def _left(self) -> str:
         reasons = Counter[str]()
-        for file in DeadLetters(str(self._folder / "dead")).files():
+        for file in DeadLetters(str(self._folder / "dead/spanner")).files():
             for reason, count in file.reasons.items():
                 reasons[f"{file.table}: {reason}"] += count
         return f"dead letters are left: {dict(reasons)}" if reasons else ""

@@ -34,6 +34,7 @@ from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.replayed_spools import held
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
@@ -191,7 +192,7 @@ class BackfillEnds:
     def _process(self) -> tuple[TablesDelivery, Settlement]:
         """The sink of the stream, as a new process has it."""
         assert isinstance(self._config.sink, TablesConfig)
-        delivery = TablesDelivery(self._config, self._config.sink)
+        delivery = TablesDelivery(self._config, self._config.sink, Feed.of(self._config))
         return delivery, Settlement(delivery, self._config)
 
     def _deliver(self, delivery: TablesDelivery, settlement: Settlement) -> None:
@@ -212,7 +213,9 @@ class BackfillEnds:
         assert isinstance(config.sink, TablesConfig)
         options = config.sink
         while not self._killed(
-            lambda: TablesDelivery(config, options).run(self._events(self.source.backfill.path, epoch, epoch))
+            lambda: TablesDelivery(config, options, Feed.at(config.spool.path)).run(
+                self._events(self.source.backfill.path, epoch, epoch)
+            )
         ):
             pass
         self.source.left.pop(0)

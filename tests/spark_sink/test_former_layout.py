@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from connector.config import validated
 from spark_sink.dead_letters_command import main
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.sink_type import spark_sink_type
+from tests.spark_sink.sinks.shared.dead_letter_rows import put
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
 SINKS: dict[str, dict[str, object]] = {
@@ -47,7 +51,7 @@ def configured(folder: Path, kind: str) -> str:
 
 
 def listed(folder: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
-    """How many dead letters each table has, as the command lists them."""
+    """The numbers of dead letters by table, as the command lists them."""
     assert main(["list", configured(folder, kind), "--json"]) == 0
     counts = Counter[str]()
     for line in json.loads(capsys.readouterr().out):
@@ -70,3 +74,50 @@ def test_dead_letters_of_files_are_replayed_and_those_of_the_others_stay(
     lines = [line for path in (folder / "out").rglob("*.jsonl") for line in path.read_text().splitlines()]
     assert sorted(json.loads(line)["payload"]["Id"] for line in lines) == [2, 3]
     assert {kind: listed(folder, kind, capsys) for kind in SINKS} == {**LISTED, "files": {}}
+
+
+def store_of(kind: str, folder: Path, **named: object) -> DeadLetters:
+    config = validated({"source": SOURCE, "sink": {"type": kind, **SINKS[kind], **named, "dead_letters": str(folder)}})
+    return spark_sink_type(config).dead_letters(config.sink)
+
+
+@pytest.mark.parametrize(
+    ("name", "owners"),
+    [
+        ("0123abcd_files_7_0", ["files"]),
+        ("0123abcd_spanner.spanner_7_0", ["spanner"]),
+        ("0123abcd_7_0_1", ["bigquery"]),
+        ("0123abcd_7_0_89abcdef01234567_1", ["bigquery"]),
+        ("0123abcd_tables_0000000000000007_0000000000000009", ["tables"]),
+        ("0123abcd_another_7_0", []),
+        ("0123abcd_files_of_another_7_0", []),
+        ("0123abcd_89abcdef01234567", []),
+        ("notes", []),
+    ],
+)
+def test_a_sink_finds_in_the_shared_folder_what_it_wrote_there_and_nothing_else(
+    tmp_path: Path, name: str, owners: list[str]
+) -> None:
+    put(DeadLetters(str(tmp_path)), name, 1)
+    assert [kind for kind in SINKS if store_of(kind, tmp_path).files()] == owners
+
+
+def test_a_sink_with_a_name_has_nothing_in_the_shared_folder(tmp_path: Path) -> None:
+    put(DeadLetters(str(tmp_path)), "0123abcd_files_7_0", 1)
+    assert not store_of("files", tmp_path, name="archive").files()
+
+
+def test_a_file_that_is_written_again_is_gone_from_the_shared_folder(tmp_path: Path) -> None:
+    shared = DeadLetters(str(tmp_path))
+    put(shared, "0123abcd_files_7_0", 1)
+    put(shared, "0123abcd_files_7_1", 2)
+    store = store_of("files", tmp_path)
+    put(store, "0123abcd_files_7_0", 3)
+    assert [(file.path, file.count) for file in shared.files()] == [("Singers/0123abcd_files_7_1.jsonl", 1)]
+    assert [file.path for file in store.files()] == [
+        "Singers/0123abcd_files_7_1.jsonl",
+        "Singers/0123abcd_files_7_0.jsonl",
+    ]
+    store.discard("Singers", "0123abcd_files_7")
+    assert not store.files()
+    assert not shared.files()
