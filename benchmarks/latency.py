@@ -34,7 +34,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.envelope.events import EventWriter
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.scheduler import Range
+from connector.reader.read_state import Range
 from connector.spanner.decoding.walk import walk
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer

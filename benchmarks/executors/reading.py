@@ -21,7 +21,7 @@ from connector.config import SparkConfig, validated
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import Pace
 from connector.daemon.read import ReadRange
-from connector.reader.scheduler import Range
+from connector.reader.read_state import Range
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.reading.windows.reading import WindowReader
 from spark_sink.session import session

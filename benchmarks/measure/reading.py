@@ -22,7 +22,7 @@ from connector.daemon.spool_sink import SpoolSink
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.process import collect_rarely
 from connector.reader.change_stream import OpenStream
-from connector.reader.scheduler import Range
+from connector.reader.read_state import Range
 from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream

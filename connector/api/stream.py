@@ -25,7 +25,8 @@ from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import ConfigurationError, DataLostError, StreamError
 from connector.reader import stopping
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import Range
+from connector.reader.scheduler import Scheduler
 from connector.reader.starting import start_of
 from connector.spool.manifest import identity
 from connector.telemetry.metrics import ReaderMetrics

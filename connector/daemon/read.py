@@ -26,8 +26,8 @@ from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError
 from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.read_state import Range
 from connector.reader.retained import lost_range
-from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions

@@ -22,10 +22,12 @@ from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.partition_reader import Queries, unreadable
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.partition_reader import unreadable
+from connector.reader.read_state import QueriedStream, Queries, Range
+from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import EpochSink
 from connector.spanner.client import SpannerClient
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
@@ -201,17 +203,18 @@ class OpenStream:
 
         async with self._read_in_workers(metrics) as queries:
             yield Scheduler(
-                queries,
-                self.stream.name,
+                QueriedStream(
+                    self.stream.name,
+                    queries,
+                    SpannerClock(spanner_clock, self.now),
+                    self.config.heartbeat,
+                    WINDOW if self.stream.partition_mode == MUTABLE else None,
+                ),
                 span,
                 sink,
                 seal_interval=seal_interval,
-                window=WINDOW if self.stream.partition_mode == MUTABLE else None,
-                spanner_clock=spanner_clock,
-                known_clock=self.now,
                 flow=FlowControl(),
                 metrics=metrics,
-                heartbeat=self.config.heartbeat,
                 late_records=late_records,
             )
 

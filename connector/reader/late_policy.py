@@ -10,15 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from connector.core.changes import Changes
-from connector.core.epoch import EpochBuffer
 from connector.core.late_records import LateRecord, in_time, passed_before
-from connector.core.partitions import PartitionGraph
 from connector.core.records import DataChangeRecord, Record, partition_name
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolError, StreamError
 from connector.log import Log
+from connector.reader.read_state import ReadState
 from connector.spanner.decoding.decoder import Item
-from connector.telemetry.metrics import ReaderMetrics
 
 _log = Log(__name__)
 
@@ -43,30 +41,18 @@ class LatePolicy:
     """Sorts late records out of what queries return.
 
     Args:
-        stream: the change stream's name, for messages.
-        graph: what has been proved.
-        buffer: what is not sealed yet.
-        metrics: counts late records.
+        state: the reader's.
         store: stores late records as dead letters; None where there is no store, so that the first stops the reader.
-        delivered: the timestamp up to which epochs are delivered, where the reader's own are only parts of one.
     """
 
-    def __init__(
-        self,
-        stream: str,
-        graph: PartitionGraph,
-        buffer: EpochBuffer,
-        metrics: ReaderMetrics,
-        store: DeadLetterStore | None,
-        *,
-        delivered: int | None = None,
-    ) -> None:
-        self._stream = stream
-        self._graph = graph
-        self._buffer = buffer
-        self._metrics = metrics
+    def __init__(self, state: ReadState, store: DeadLetterStore | None) -> None:
+        self._stream = state.stream.name
+        self._graph = state.graph
+        self._buffer = state.buffer
+        self._metrics = state.metrics
         self._store = store
-        self._delivered = delivered
+        self._delivered = state.span.watermark if state.span.is_shared else None
+        """The timestamp up to which epochs are delivered, where the reader's own are only parts of one."""
         self._error: StreamError | None = None
         self._unstored: list[LateRecord] = []
         self._storing = asyncio.Lock()

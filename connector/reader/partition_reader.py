@@ -1,30 +1,24 @@
 """Reads a partition: one query after another, each from the last progress, until the partition has finished."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Protocol
 
 import grpc
 import tenacity
 
-from connector.core.epoch import EpochBuffer
-from connector.core.partitions import PartitionGraph
 from connector.core.records import partition_name
 from connector.core.timestamps import format_rfc3339
 from connector.errors import UnreachableError, UnreadableRecordError
 from connector.log import Log
 from connector.reader.bounds import Bounds
 from connector.reader.failing_queries import FailingQueries
-from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import LatePolicy
+from connector.reader.read_state import ReadState
 from connector.reader.receiver import Receiver
 from connector.reader.watermark_watchdog import QueryRestartedError, WatermarkWatchdog
-from connector.spanner.decoding.decoder import Item
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.errors import Action, classify, query_error
 from connector.spanner.partition_query import PartitionQuery, SilentStreamError
-from connector.telemetry.metrics import ReaderMetrics
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
@@ -43,59 +37,24 @@ def unreadable(stream: str, partition: str, error: UnknownRecordError) -> Unread
     )
 
 
-class Queries(Protocol):
-    """Sends partitions' queries, in this process or in others."""
-
-    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As :meth:`connector.spanner.partition_query.PartitionQueries.read`."""
-
-
 class PartitionReader:
     """Reads the partitions of a change stream into the graph and the buffer; one task for each calls :meth:`read`.
 
     Args:
-        queries: sends the partitions' queries.
-        stream: the change stream's name, for messages.
-        graph: the partitions.
-        buffer: holds what is received until it is sealed.
-        receiver: takes records into both.
-        late: stores late records.
-        bounds: where queries end.
-        flow: the memory's budget.
+        state: the reader's.
+        late: decides about late records.
         watchdog: restarts queries while the watermark is stalled.
-        metrics: counts queries and retries, and knows what fails.
-        heartbeat: the stream's, in nanoseconds.
-        changed: called when the graph or the buffer have changed.
     """
 
-    def __init__(
-        self,
-        queries: Queries,
-        stream: str,
-        graph: PartitionGraph,
-        buffer: EpochBuffer,
-        *,
-        receiver: Receiver,
-        late: LatePolicy,
-        bounds: Bounds,
-        flow: FlowControl,
-        watchdog: WatermarkWatchdog,
-        metrics: ReaderMetrics,
-        heartbeat: int,
-        changed: Callable[[], None],
-    ) -> None:
-        self._queries = queries
-        self._stream = stream
-        self._graph = graph
-        self._buffer = buffer
-        self._receiver = receiver
+    def __init__(self, state: ReadState, late: LatePolicy, watchdog: WatermarkWatchdog) -> None:
+        self._state = state
+        self._stream = state.stream
+        self._graph = state.graph
+        self._receiver = Receiver(state, late)
         self._late = late
-        self._bounds = bounds
-        self._flow = flow
+        self._bounds = Bounds(state.span.end, state.stream.window, state.stream.clock)
         self._watchdog = watchdog
-        self._metrics = metrics
-        self._failures = FailingQueries(metrics, heartbeat=heartbeat)
-        self._changed = changed
+        self._failures = FailingQueries(state.metrics, heartbeat=state.stream.heartbeat)
         self._credentials = _Credentials()
 
     async def read(self, token: str) -> None:
@@ -148,7 +107,7 @@ class PartitionReader:
             SpannerCdcError: it must not be sent again.
         """
         if self._graph.nothing_left(token):
-            self._changed()
+            self._state.changed.set()
             return True
         try:
             await self._bounds.settle(token)
@@ -159,7 +118,7 @@ class PartitionReader:
         bound = self._bounds.of(token, start)
         proven = self._bounds.proven(bound)
         self._graph.sent(token)
-        self._metrics.queries += 1
+        self._state.metrics.queries += 1
         clean = finished = False
         try:
             await self._pull(token, start, bound)
@@ -168,12 +127,12 @@ class PartitionReader:
         except (grpc.RpcError, SilentStreamError, QueryRestartedError, UnknownRecordError) as error:
             raise self._error(error, token, start) from error
         finally:
-            self._flow.arrived(token)
+            self._state.flow.arrived(token)
             if not finished:
                 progress = self._graph.broke(token)
                 self._bounds.ended(token, bound, clean=clean, news=progress > before)
-                self._buffer.discard(token, beyond=progress)
-            self._changed()
+                self._state.buffer.discard(token, beyond=progress)
+            self._state.changed.set()
         return finished
 
     async def _pull(self, token: str, start: int, bound: int | None) -> None:
@@ -182,29 +141,24 @@ class PartitionReader:
         self._failures.waits(token)
         async with self._watchdog.query(token) as running:
             query = PartitionQuery(token, start, bound, running.timeouts)
-            async with aclosing(self._queries.read(query)) as messages:
+            async with aclosing(self._stream.queries.read(query)) as messages:
                 accepted = False
                 async for items in messages:
                     if not accepted:
                         accepted, self._credentials.refused_since = True, None
-                    self._flow.arrived(token)
+                    self._state.flow.arrived(token)
                     has_news = self._receiver.receive(token, items)
                     if self._graph[token].progress > progress:
                         progress = self._graph[token].progress
                         self._failures.healed(token)
-                    self._changed()
+                    self._state.changed.set()
                     if has_news:
                         running.progressed()
                     await self._late.settled()
-                    while not self._admits(token):
-                        await self._flow.wait(token, self._graph[token].progress)
+                    while not self._state.admits(token):
+                        await self._state.flow.wait(token, self._graph[token].progress)
                         running.progressed()
                         self._failures.waits(token)
-
-    def _admits(self, token: str) -> bool:
-        return self._flow.admits(
-            held=self._buffer.bytes, ready=self._buffer.ready_bytes, laggard=self._graph.is_laggard(token)
-        )
 
     def _error(self, error: Exception, token: str, start: int) -> Exception:
         """The meaning of an error of a query: a :class:`_ResumableError`, or the error that ends the reader."""
@@ -216,9 +170,9 @@ class PartitionReader:
                 ):
                     return _ResumableError(str(found))
                 where = partition_name(token)
-                return query_error(found, stream=self._stream, partition=where, start=format_rfc3339(start))
+                return query_error(found, stream=self._stream.name, partition=where, start=format_rfc3339(start))
             case UnknownRecordError():
-                return unreadable(self._stream, partition_name(token), error)
+                return unreadable(self._stream.name, partition_name(token), error)
         return _ResumableError(str(error))
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:

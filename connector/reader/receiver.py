@@ -1,8 +1,6 @@
 """Takes the records that queries return into the partition graph, the epoch buffer and the metrics."""
 
 from connector.core.changes import Changes
-from connector.core.epoch import EpochBuffer
-from connector.core.partitions import PartitionGraph
 from connector.core.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -12,30 +10,24 @@ from connector.core.records import (
     PartitionStartRecord,
 )
 from connector.reader.late_policy import LatePolicy
-from connector.spanner.clock import SpannerClock
+from connector.reader.read_state import ReadState
 from connector.spanner.decoding.decoder import Item
-from connector.telemetry.metrics import ReaderMetrics
 
 
 class Receiver:
     """Receives records; late ones are handed to the late policy.
 
     Args:
-        graph: the reader's partitions.
-        buffer: holds data change records until they are sealed.
-        clock: Spanner's, which every timestamp of a record advances.
+        state: the reader's; every timestamp of a record advances its clock.
         late: decides about late records.
-        metrics: counts what is received.
     """
 
-    def __init__(
-        self, graph: PartitionGraph, buffer: EpochBuffer, clock: SpannerClock, late: LatePolicy, metrics: ReaderMetrics
-    ) -> None:
-        self._graph = graph
-        self._buffer = buffer
-        self._clock = clock
+    def __init__(self, state: ReadState, late: LatePolicy) -> None:
+        self._graph = state.graph
+        self._buffer = state.buffer
+        self._clock = state.stream.clock
+        self._metrics = state.metrics
         self._late = late
-        self._metrics = metrics
 
     def receive(self, token: str, items: list[Item]) -> bool:
         """Takes what a partition's query has returned; returns whether data change records were new."""

@@ -4,16 +4,15 @@ An epoch is delivered together with the cut to resume from. What is delivered is
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from connector.core.epoch import Epoch, EpochBuffer, incomplete_transactions
-from connector.core.partitions import CutPartition, PartitionGraph
+from connector.core.epoch import Epoch, incomplete_transactions
+from connector.core.partitions import CutPartition
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.log import Log
 from connector.reader.late_policy import LatePolicy
-from connector.telemetry.metrics import ReaderMetrics
+from connector.reader.read_state import ReadState
 
 _log = Log(__name__)
 
@@ -33,41 +32,17 @@ class Sealer:
 
     Args:
         sink: where epochs go.
-        graph: the reader's partitions.
-        buffer: what is received and not yet sealed.
+        state: the reader's.
         late: stores late records before anything past them is sealed.
-        metrics: counts epochs and incomplete transactions.
-        end: the user's end timestamp, inclusive, or None.
         seal_interval: nanoseconds between two epochs of a stream with little traffic.
-        stopping: set when the reader is to stop.
-        sealed: called after an epoch is delivered: there is more room in memory.
-        is_shared: whether others read other parts of the cut, so that transactions are complete only with theirs.
     """
 
-    def __init__(
-        self,
-        sink: EpochSink,
-        graph: PartitionGraph,
-        buffer: EpochBuffer,
-        *,
-        late: LatePolicy,
-        metrics: ReaderMetrics,
-        end: int | None,
-        seal_interval: int,
-        stopping: asyncio.Event,
-        sealed: Callable[[], None],
-        is_shared: bool = False,
-    ) -> None:
+    def __init__(self, sink: EpochSink, state: ReadState, late: LatePolicy, *, seal_interval: int) -> None:
         self._sink = sink
-        self._graph = graph
-        self._buffer = buffer
+        self._state = state
+        self._buffer = state.buffer
         self._late = late
-        self._metrics = metrics
-        self._end = end
         self._interval = seal_interval / SECOND
-        self._stopping = stopping
-        self._sealed = sealed
-        self._is_shared = is_shared
         self._due = asyncio.Event()
         self._delivers = False
         self.waits_for_room = False
@@ -95,27 +70,23 @@ class Sealer:
         """
         loop = asyncio.get_running_loop()
         last = loop.time() - self._interval
-        while not self._ending:
+        while not self._state.ending:
             await self._due.wait()
             self._due.clear()
             await self._wait_until(last + self._interval)
             last = loop.time()
-            if not self._ending:
+            if not self._state.ending:
                 await self._deliver_ready()
             if self._buffer.ready_bytes:
                 self._due.set()  # partitions that wait for memory cause no change that would wake this task
             await asyncio.sleep(0)  # lets other tasks run, however much is due
         await self._deliver_ready(everything=True)
 
-    @property
-    def _ending(self) -> bool:
-        return self._graph.finished or self._stopping.is_set()
-
     async def _wait_until(self, time: float) -> None:
         """Waits for the seal interval, or less where an epoch is full or the reader ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(time):
-                while not (self._buffer.overdue or self._ending):
+                while not (self._buffer.overdue or self._state.ending):
                     await self._due.wait()
                     self._due.clear()
 
@@ -130,25 +101,26 @@ class Sealer:
             epoch = self._buffer.take()
             if epoch is None:
                 return
-            if not self._is_shared:
+            if not self._state.span.is_shared:
                 self._count_incomplete(epoch)
-            final = self._end is not None and epoch.high >= self._end
+            end = self._state.span.end
+            final = end is not None and epoch.high >= end
             self._delivers = True  # no longer in the buffer, and if this fails not in the sink
-            await self._sink.deliver(epoch, self._graph.cut(epoch.high), final=final)
+            await self._sink.deliver(epoch, self._state.graph.cut(epoch.high), final=final)
             self._delivers = False
-            self._graph.sealed(epoch.high)
-            self._sealed()
-            self._metrics.sealed(epoch)
+            self._state.graph.sealed(epoch.high)
+            self._state.resume_partitions()
+            self._state.metrics.sealed(epoch)
 
     async def _has_room(self) -> bool:
         self.waits_for_room = True
-        has_room = await self._sink.room(self._stopping)
+        has_room = await self._sink.room(self._state.stopping)
         self.waits_for_room = False
         return has_room
 
     def _count_incomplete(self, epoch: Epoch) -> None:
         for transaction in incomplete_transactions(epoch.changes):
-            self._metrics.incomplete_transactions += 1
+            self._state.metrics.incomplete_transactions += 1
             _log.error(
                 "a transaction is incomplete",
                 server_transaction_id=transaction.server_transaction_id,

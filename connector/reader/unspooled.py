@@ -14,7 +14,7 @@ from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import SECOND
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.scheduler import Range
+from connector.reader.read_state import Range
 from connector.reader.sealer import EpochSink
 from connector.reader.starting import start_of
 from connector.reader.stopping import Stop

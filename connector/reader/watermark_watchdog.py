@@ -10,16 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from connector.core.partitions import Partition, PartitionGraph, State
+from connector.core.partitions import Partition, State
 from connector.core.records import partition_name
 from connector.core.stall_detector import StallDetector
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpannerCdcError
 from connector.log import Log
-from connector.reader.flow_control import FlowControl
-from connector.spanner.clock import SpannerClock
+from connector.reader.read_state import ReadState
 from connector.spanner.partition_query import SilentStreamError, patience
-from connector.telemetry.metrics import ReaderMetrics
 
 HEARTBEATS = 6
 AT_LEAST = 60 * SECOND
@@ -73,31 +71,18 @@ class WatermarkWatchdog:
     """Restarts the queries that stall the watermark.
 
     Args:
-        graph: the reader's partitions.
-        flow: knows which of them are paused.
-        clock: Spanner's.
-        metrics: counts stalls.
-        heartbeat: the stream's, in nanoseconds.
+        state: the reader's.
         waits_for_room: whether the sink has no room for the next epoch.
     """
 
-    def __init__(
-        self,
-        graph: PartitionGraph,
-        flow: FlowControl,
-        clock: SpannerClock,
-        metrics: ReaderMetrics,
-        *,
-        heartbeat: int,
-        waits_for_room: Callable[[], bool],
-    ) -> None:
-        self._graph = graph
-        self._flow = flow
-        self._clock = clock
-        self._metrics = metrics
-        self._heartbeat = heartbeat
+    def __init__(self, state: ReadState, *, waits_for_room: Callable[[], bool]) -> None:
+        self._graph = state.graph
+        self._flow = state.flow
+        self._clock = state.stream.clock
+        self._metrics = state.metrics
+        self._heartbeat = state.stream.heartbeat
         self._waits_for_room = waits_for_room
-        self._limit = max(AT_LEAST, HEARTBEATS * heartbeat) / SECOND
+        self._limit = max(AT_LEAST, HEARTBEATS * self._heartbeat) / SECOND
         self._detector = StallDetector(self._limit, step=2 * self._limit / LOOKS)
         self._running: dict[str, RunningQuery] = {}
         self._timeouts: dict[str, int] = {}

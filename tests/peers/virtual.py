@@ -15,8 +15,10 @@ from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND, parse
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range
+from connector.reader.scheduler import Scheduler
 from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
@@ -200,18 +202,20 @@ def _scheduler(reading: Reading, engine: ScriptedSpanner, end: int, heartbeat: i
         decoder=decoder(dialect, scenario.mode),
         clock=clock.now,
     )
-    return Scheduler(
-        queries,
+    stream = QueriedStream(
         scenario.change_stream,
+        queries,
+        SpannerClock(spanner_clock, clock.now()),
+        heartbeat,
+        WINDOW if scenario.mode == MUTABLE else None,
+    )
+    return Scheduler(
+        stream,
         Range(reading.at.cut, reading.at.watermark, end),
         reading,
         seal_interval=0,
-        window=WINDOW if scenario.mode == MUTABLE else None,
-        spanner_clock=spanner_clock,
-        known_clock=clock.now(),
         flow=FlowControl(budget),
         metrics=reading.metrics,
-        heartbeat=heartbeat,
     )
 
 

@@ -22,8 +22,8 @@ from connector.proof.audit.findings import Findings, Kind
 from connector.proof.audit.spans import Span, parse_share, sampled, without
 from connector.proof.audit.spool_rows import AuditedSpool
 from connector.reader.change_stream import OpenStream, opened
+from connector.reader.read_state import Range
 from connector.reader.retained import first_start
-from connector.reader.scheduler import Range
 from connector.reader.stopping import Stop
 from connector.spool.gaps import GapRecord, gaps
 from connector.spool.late_store import LateReport, late_report

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 from connector.core.changes import Changes, chunks
 from connector.core.epoch import Epoch
@@ -14,11 +15,10 @@ from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.partition_reader import Queries
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import QueriedStream, Queries, Range
+from connector.reader.scheduler import Scheduler
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQuery
-from connector.spool.storage.failing import FAILING
 from connector.telemetry.metrics import ReaderMetrics
 
 BUDGET = 16 * 1024 * 1024
@@ -38,54 +38,39 @@ class ShareReader:
     """Reads a share of a window. Its :meth:`read` is called once.
 
     Args:
-        queries: sends the partitions' queries.
-        stream: the change stream's name, for messages.
+        stream: the change stream; its clock has passed the window's end.
         window: what is read.
         share: its partitions.
         hand_on: takes records.
-        bound: how far a query's end may lie past its start, at most; None where a query needs no end.
-        spanner_clock: requests Spanner's clock, Unix nanoseconds.
-        heartbeat: the stream's, in nanoseconds.
+        metrics: counts what is read.
         late_records: stores late records.
         budget: bytes of records that may be read ahead; None for :data:`BUDGET`.
-        host: Spanner's, for reports of failing queries.
-        proxy: the environment variable with the proxy before it; empty if there is none.
     """
 
     def __init__(
         self,
-        queries: Queries,
-        stream: str,
+        stream: QueriedStream,
         window: Window,
         share: Share,
         hand_on: HandOn,
         *,
-        bound: int | None,
-        spanner_clock: Callable[[], Awaitable[int]],
-        heartbeat: int,
+        metrics: ReaderMetrics,
         late_records: DeadLetterStore | None,
         budget: int | None = None,
-        host: str = "",
-        proxy: str = "",
     ) -> None:
         self._share = share
-        self._mutable = bound is not None
-        self._metrics = ReaderMetrics(failing=FAILING, endpoint=host, proxy=proxy)
+        self._mutable = stream.window is not None
+        self._metrics = metrics
         self._rule = LeastParent()
-        self._weighed = WeighedQueries(queries)
+        self._weighed = WeighedQueries(stream.queries)
         self._sink = _Sink(hand_on)
         self._scheduler = Scheduler(
-            self._weighed,
-            stream,
+            replace(stream, queries=self._weighed),
             Range(share.cut, window.low, window.high, self._rule),
             self._sink,
             seal_interval=_SEAL_INTERVAL,
-            window=bound,
-            spanner_clock=spanner_clock,
-            known_clock=window.high + 1,  # a window is planned when the clock has passed it
             flow=FlowControl(budget or BUDGET),
-            metrics=self._metrics,
-            heartbeat=heartbeat,
+            metrics=metrics,
             late_records=late_records,
         )
 
@@ -149,7 +134,7 @@ class WeighedQueries:
         self.sizes: Counter[str] = Counter()
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As of :class:`connector.reader.partition_reader.Queries`."""
+        """As of :class:`connector.reader.read_state.Queries`."""
         async with aclosing(self._queries.read(query)) as messages:
             async for items in messages:
                 size = sum(item.size for item in items if isinstance(item, Changes | DataChangeRecord))

@@ -15,12 +15,16 @@ from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
 from connector.core.health.retries import SPANNER
 from connector.core.windows import Share, ShareReport, Window
 from connector.reader.change_stream import WINDOW, OpenStream
+from connector.reader.read_state import QueriedStream
 from connector.spanner.client import SpannerClient
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.partition_query import PartitionQueries
 from connector.spanner.transport import PUMPS
 from connector.spool.reading import Spool
+from connector.spool.storage.failing import FAILING
+from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.retrying import reporting_retries
 from spark_sink.reading.windows.dead_letters import DeadLetters
 from spark_sink.reading.windows.handover import Handover
@@ -122,17 +126,19 @@ async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandO
             clock=time.time_ns,
             behind=len(share.cut) <= PUMPS,  # each of many has little, and a thread for each costs more than asyncio
         )
-        reader = ShareReader(
-            queries,
+        stream = QueriedStream(
             setup.change_stream,
+            queries,
+            SpannerClock(spanner_clock, window.high + 1),  # a window is planned when the clock has passed it
+            setup.heartbeat,
+            WINDOW if setup.partition_mode == MUTABLE else None,
+        )
+        reader = ShareReader(
+            stream,
             window,
             share,
             hand_on,
-            bound=WINDOW if setup.partition_mode == MUTABLE else None,
-            spanner_clock=spanner_clock,
-            heartbeat=setup.heartbeat,
+            metrics=ReaderMetrics(failing=FAILING, endpoint=client.host, proxy=client.proxy),
             late_records=DeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
-            host=client.host,
-            proxy=client.proxy,
         )
         return await reader.read()

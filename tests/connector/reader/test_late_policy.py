@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from connector.core.changes import Changes
-from connector.core.epoch import Epoch, EpochBuffer
+from connector.core.epoch import Epoch
 from connector.core.late_records import LateRecord
-from connector.core.partitions import CutPartition, PartitionGraph
+from connector.core.partitions import CutPartition
 from connector.core.records import (
     ChildPartition,
     ChildPartitionsRecord,
@@ -24,7 +24,9 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import SpannerCdcError, SpoolError, StreamError
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import LatePolicy
-from connector.reader.scheduler import TICK, Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range, ReadState
+from connector.reader.scheduler import TICK, Scheduler
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
@@ -112,14 +114,15 @@ class Read:
         tokens = [token for token in ("p", "q") if token in script]
         self.queries = Queries(script)
         scheduler = Scheduler(
-            cast("PartitionQueries", self.queries),
-            "S",
+            QueriedStream(
+                "S",
+                cast("PartitionQueries", self.queries),
+                SpannerClock(cast("Callable[[], Awaitable[int]]", spanner_clock), START),
+                window=window,
+            ),
             Range(tuple(CutPartition(token, START) for token in tokens), START - 1, None),
             self.sink,
             seal_interval=0,
-            window=window,
-            spanner_clock=cast("Callable[[], Awaitable[int]]", spanner_clock),
-            known_clock=START,
             flow=FlowControl(),
             metrics=self.metrics,
             late_records=self.sink if store else None,
@@ -282,9 +285,13 @@ def test_a_record_at_the_timestamp_of_a_heartbeat_or_of_other_data_is_in_time() 
 def test_a_late_record_whose_storing_was_cancelled_is_stored_before_anything_is_sealed() -> None:
     sink = Sink(continues=True)
 
+    async def no_clock() -> int:
+        raise AssertionError
+
     async def cut_short() -> None:
-        graph = PartitionGraph([CutPartition("p", START)], watermark=START - 1)
-        policy = LatePolicy("S", graph, EpochBuffer(START - 1), ReaderMetrics(), sink)
+        stream = QueriedStream("S", cast("PartitionQueries", Queries({})), SpannerClock(no_clock, START))
+        span = Range((CutPartition("p", START),), START - 1, None)
+        policy = LatePolicy(ReadState(stream, span, FlowControl(), ReaderMetrics()), sink)
         policy.behind_watermark("p", [data(2, "a")])
         reader = asyncio.create_task(policy.settled())
         await asyncio.sleep(0)

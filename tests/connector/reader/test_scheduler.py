@@ -23,7 +23,9 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import StreamError
 from connector.reader import partition_reader
 from connector.reader.flow_control import FlowControl
-from connector.reader.scheduler import TICK, Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range
+from connector.reader.scheduler import TICK, Scheduler
+from connector.spanner.clock import SpannerClock
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.spanner.workers.failures import RemoteCallError
 from connector.telemetry.metrics import ReaderMetrics
@@ -76,14 +78,10 @@ def scheduler(
         return clock
 
     return Scheduler(
-        cast("PartitionQueries", queries),
-        "S",
+        QueriedStream("S", cast("PartitionQueries", queries), SpannerClock(spanner_clock, clock), window=window),
         Range((CutPartition(INITIAL_TOKEN, START),), START - 1, end),
         sink,
         seal_interval=0,
-        window=window,
-        spanner_clock=spanner_clock,
-        known_clock=clock,
         flow=FlowControl(),
         metrics=metrics or ReaderMetrics(),
     )

@@ -13,7 +13,9 @@ from connector.core.records import ChildPartition, ChildPartitionsRecord, Heartb
 from connector.core.timestamps import SECOND
 from connector.log import TextFormatter
 from connector.reader.flow_control import FlowControl
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range
+from connector.reader.scheduler import Scheduler
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.telemetry.metrics import ReaderMetrics
@@ -69,14 +71,10 @@ class Running:
         self.has_room.set()
         cut = tuple(CutPartition(token, START) for token in answers if token in ("p", "q"))
         self.scheduler = Scheduler(
-            cast("PartitionQueries", self),
-            "S",
+            QueriedStream("S", cast("PartitionQueries", self), SpannerClock(self._clock, START)),
             Range(cut, START - 1, None),
             self,
             seal_interval=0,
-            window=None,
-            spanner_clock=self._clock,
-            known_clock=START,
             flow=FlowControl(budget),
             metrics=self.metrics,
         )

@@ -15,7 +15,9 @@ from connector.core.timestamps import MINUTE, SECOND
 from connector.errors import StreamError, UnreachableError
 from connector.reader.flow_control import FlowControl
 from connector.reader.partition_reader import REFUSED_CREDENTIALS
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range
+from connector.reader.scheduler import Scheduler
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.spanner.workers.failures import RemoteCallError
@@ -88,14 +90,12 @@ class Reader:
         self.metrics = ReaderMetrics()
         self._spanner = spanner
         self.scheduler = Scheduler(
-            cast("PartitionQueries", spanner),
-            "S",
+            QueriedStream(
+                "S", cast("PartitionQueries", spanner), SpannerClock(spanner.clock, known_clock), window=WINDOW
+            ),
             Range(tuple(CutPartition(f"p{number}", START) for number in range(partitions)), START - 1, None),
             self,
             seal_interval=0,
-            window=WINDOW,
-            spanner_clock=spanner.clock,
-            known_clock=known_clock,
             flow=FlowControl(),
             metrics=self.metrics,
         )

@@ -51,7 +51,7 @@ def counted(counts: Counter[str]) -> Iterator[None]:
             counts["columns"] += len(changes)
             return super().add_all(token, changes, progress=progress)
 
-    with patch("connector.reader.scheduler.EpochBuffer", Counted):
+    with patch("connector.reader.read_state.EpochBuffer", Counted):
         yield
 
 
@@ -88,7 +88,7 @@ def test_a_mutant_of_the_core_is_caught_in_the_whole_reader(
     mutant: type[PartitionGraph | EpochBuffer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "PartitionGraph" if issubclass(mutant, PartitionGraph) else "EpochBuffer"
-    monkeypatch.setattr(f"connector.reader.scheduler.{name}", mutant)
+    monkeypatch.setattr(f"connector.reader.read_state.{name}", mutant)
     for seed in range(20):
         try:
             of_seed(seed).run()

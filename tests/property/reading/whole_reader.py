@@ -25,8 +25,10 @@ from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
-from connector.reader.scheduler import Range, Scheduler
+from connector.reader.read_state import QueriedStream, Range
+from connector.reader.scheduler import Scheduler
 from connector.spanner.client import Parameter, SpannerClient
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import FEW, decoder
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
@@ -193,18 +195,20 @@ class WholeReader:
         )
         metrics = ReaderMetrics()
         self.metrics.append(metrics)
-        return Scheduler(
-            queries,
+        stream = QueriedStream(
             scenario.change_stream,
+            queries,
+            SpannerClock(spanner_clock, clock.now()),
+            self.heartbeat,
+            WINDOW if scenario.mode == MUTABLE else None,
+        )
+        return Scheduler(
+            stream,
             Range(sink.cut, sink.watermark, scenario.history.horizon),
             sink,
             seal_interval=SECOND // 10,
-            window=WINDOW if scenario.mode == MUTABLE else None,
-            spanner_clock=spanner_clock,
-            known_clock=clock.now(),
             flow=FlowControl(self.budget),
             metrics=metrics,
-            heartbeat=self.heartbeat,
         )
 
 

@@ -14,9 +14,12 @@ from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Share, ShareReport, Window, closed
 from connector.reader.change_stream import WINDOW
+from connector.reader.read_state import QueriedStream
 from connector.spanner.client import SpannerClient
+from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
 from connector.spanner.partition_query import PartitionQueries
+from connector.telemetry.metrics import ReaderMetrics
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
@@ -119,15 +122,19 @@ class WholeWindows:
             decoder=decoder(dialect, scenario.mode),
             clock=self._clock.now,
         )
-        reader = ShareReader(
-            queries,
+        stream = QueriedStream(
             scenario.change_stream,
+            queries,
+            SpannerClock(spanner_clock, window.high + 1),
+            self.heartbeat,
+            WINDOW if scenario.mode == MUTABLE else None,
+        )
+        reader = ShareReader(
+            stream,
             window,
             share,
             hand_on,
-            bound=WINDOW if scenario.mode == MUTABLE else None,
-            spanner_clock=spanner_clock,
-            heartbeat=self.heartbeat,
+            metrics=ReaderMetrics(),
             late_records=None,
             budget=self.random.choice((20_000, 1024 * 1024)),
         )

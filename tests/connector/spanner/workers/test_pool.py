@@ -21,7 +21,7 @@ from connector.core.dialects import GOOGLESQL
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord, Record
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
-from connector.reader.partition_reader import Queries
+from connector.reader.read_state import Queries
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import Action, CallError, classify
