@@ -7,44 +7,30 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def finished_in_thread(work: Callable[[], T]) -> T:
-    """Runs ``work`` in a thread, and waits for its end even when cancelled.
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs ``work`` in a thread to completion, even if the caller is cancelled.
 
     A thread cannot be cancelled, and one that still writes must not outlive the lock of the spool.
 
     Raises:
-        Exception: what ``work`` raises, also where this was cancelled once meanwhile.
-    """
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await ended(task)
-        if (error := task.exception()) is not None:
-            raise error from None
-        raise
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Runs ``work`` in a thread, and waits for its end even when cancelled, because a thread cannot be cancelled.
-
-    Raises:
-        Exception: whatever ``work`` raises.
+        Exception: as :func:`to_its_end`.
     """
     return await to_its_end(asyncio.to_thread(work))
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Waits for the end of ``work``; if this is cancelled meanwhile, it is so only after that end.
+    """Runs ``work`` to completion, even if the caller is cancelled; the cancellation takes effect after that end.
 
     Raises:
-        Exception: whatever ``work`` raises, unless this was cancelled.
+        Exception: whatever ``work`` raises, also if the caller was cancelled once meanwhile.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await ended(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
         raise
 
 

@@ -16,8 +16,7 @@ from connector.core.records import INITIAL_TOKEN
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.retained import lost_range
-from connector.reader.starting import start_of
+from connector.reader.starting import lost_range, start_of
 from connector.spool.manifest import CutToken, Manifest, SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import in_cloud_storage, with_extra_gcs

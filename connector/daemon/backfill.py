@@ -24,7 +24,7 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.sink_process import Patience, SinkError, SinkFailedPermanentlyError, SinkProcess
+from connector.daemon.sink_process import Patience, ReportedAs, SinkError, SinkFailedPermanentlyError, SinkProcess
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, format_arguments, terminal
 from connector.process import cores
@@ -38,7 +38,7 @@ from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
 from connector.spool.writing import initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 _MICROSECOND = 1000
 _log = Log(__name__)
@@ -85,7 +85,7 @@ async def backfill(
     spool = Spool.at(config.spool.path)
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
-        due = await finished_in_thread(
+        due = await in_thread(
             functools.partial(_due_by_command, spool, config, stream, versions, Requests.of(stream), options.tables)
         )
     if not due.tables:  # all that were left are no longer watched
@@ -340,10 +340,7 @@ async def delivered(
         drain=config.drain_timeout / SECOND,
         metrics=metrics,
         patience=patience,
-        name="the process of the backfill",
-        what=BACKFILL,
-        spool=spool,
-        subject=config.sink.name,
+        reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name),
     )
     async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
-from connector.daemon.sink_process import Patience, SinkProcess
+from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import SpoolError
 from connector.log import style
@@ -59,9 +59,7 @@ async def run_on_executors(config: Config, path: Path, stop: Stop, *, patience: 
         drain=config.drain_timeout / SECOND,
         metrics=ReaderMetrics(),
         patience=patience,
-        name="the Spark application",
-        spool=spool,
-        subject=config.sink.name,
+        reported_as=ReportedAs("the Spark application", spool=spool, subject=config.sink.name),
     )
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await application.run_until_stopped()

@@ -27,7 +27,7 @@ from connector.errors import DataLostError
 from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
-from connector.reader.retained import lost_range
+from connector.reader.starting import lost_range
 from connector.reader.stopping import Stop
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
@@ -42,7 +42,7 @@ from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.server import serving
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
@@ -130,7 +130,7 @@ async def read(
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
         with suppress(FileNotFoundError):  # before a state is recorded: the spool may be another stream's
-            await finished_in_thread(functools.partial(spool.check_source, config.source.name))
+            await in_thread(functools.partial(spool.check_source, config.source.name))
         async with (
             living(spool, stop) as life,
             _remembered(spool, metrics),
@@ -178,10 +178,10 @@ async def _with_backfill(
 ) -> None:
     """Records the backfill that is due with ``source.backfill``, or withdraws one that was only announced."""
     if not config.source.backfill:
-        await finished_in_thread(functools.partial(withdraw, start.spool))
+        await in_thread(functools.partial(withdraw, start.spool))
         return
     versions = await row_versions(stream.client, stream.dialect)
-    due = await finished_in_thread(
+    due = await in_thread(
         functools.partial(due_at_start, start.spool, start.header, stream, versions, Requests.of(stream))
     )
     if due is not None:
@@ -199,7 +199,7 @@ def _is_at_its_end(start: _Start) -> bool:
 @asynccontextmanager
 async def _remembered(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
     """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
-    await finished_in_thread(functools.partial(_remember, spool, metrics))
+    await in_thread(functools.partial(_remember, spool, metrics))
     yield
 
 
@@ -212,7 +212,7 @@ def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> _Start:
     header = await _header(spool, stream, config, end)
-    at = await finished_in_thread(functools.partial(_checkpoint, spool, header))
+    at = await in_thread(functools.partial(_checkpoint, spool, header))
     return _Start(spool, header, at, end)
 
 
@@ -258,7 +258,7 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
     try:
         yield
     except DataLostError as error:
-        reached = await finished_in_thread(functools.partial(checkpoint, start.spool, start.header))
+        reached = await in_thread(functools.partial(checkpoint, start.spool, start.header))
         if reached.epoch == 0:
             raise  # another source.start is what helps a spool without epochs
         raise await lost_range(stream, error, reached.watermark, spool=start.spool.path) from error
@@ -270,7 +270,7 @@ async def _reader(
 ) -> AsyncIterator[tuple[Reader, SpoolSink]]:
     """Opens a reader that starts at the checkpoint, and the sink that it seals into."""
     spool, at = start.spool, start.at
-    writer = await finished_in_thread(functools.partial(_writer, start, stream, config))
+    writer = await in_thread(functools.partial(_writer, start, stream, config))
     sink = SpoolSink(
         writer,
         spool,
@@ -281,9 +281,7 @@ async def _reader(
         continues=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    cut = await finished_in_thread(
-        functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
-    )
+    cut = await in_thread(functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues))
     async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
         _log.info(
             "reading",

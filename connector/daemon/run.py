@@ -15,7 +15,7 @@ from connector.core.timestamps import SECOND
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
-from connector.daemon.sink_process import Patience, SinkProcess
+from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service, failures_of_sink
 from connector.errors import SpannerCdcError, SpoolError
 from connector.log import Log, format_arguments
@@ -182,8 +182,7 @@ def _sink(
         drain=config.drain_timeout / SECOND,
         metrics=metrics,
         patience=patience,
-        spool=spool,
-        subject=config.sink.name,
+        reported_as=ReportedAs(spool=spool, subject=config.sink.name),
     )
 
 

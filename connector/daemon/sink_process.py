@@ -91,6 +91,23 @@ class _Ended:
         return self.code == TRANSIENT or self.code < 0
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedAs:
+    """How a process is named, and where its failures are reported.
+
+    Attributes:
+        name: of the process, for messages.
+        what: names the alarm of a process that fails again and again.
+        spool: the stream's, in which it is reported to others, such as a daemon elsewhere; None for no report.
+        subject: the sink.
+    """
+
+    name: str = "the Spark sink"
+    what: str = SINK
+    spool: Spool | None = None
+    subject: str = ""
+
+
 class SinkProcess:
     """Runs a sink's process, and restarts it after transient errors.
 
@@ -101,10 +118,7 @@ class SinkProcess:
         drain: seconds that the sink has to end after a stop, once its lifeline is cut.
         metrics: counts restarts, and knows that the process fails until it makes progress again.
         patience: with a sink that makes no progress.
-        name: of the process, for messages.
-        what: names the alarm of a process that fails again and again.
-        spool: the stream's, in which it is reported to others, such as a daemon elsewhere; None for no report.
-        subject: the sink.
+        reported_as: its name, and where its failures are reported.
     """
 
     def __init__(
@@ -116,10 +130,7 @@ class SinkProcess:
         drain: float,
         metrics: ReaderMetrics,
         patience: Patience,
-        name: str = "the Spark sink",
-        what: str = SINK,
-        spool: Spool | None = None,
-        subject: str = "",
+        reported_as: ReportedAs = ReportedAs(),
     ) -> None:
         self._command = command
         self._progress = progress
@@ -127,12 +138,10 @@ class SinkProcess:
         self._drain = drain
         self._metrics = metrics
         self._patience = patience
-        self._name = name
-        self._what = what
-        self._spool = spool
-        self._subject = subject
+        self._name, self._what = reported_as.name, reported_as.what
+        self._spool, self._subject = spool, subject = reported_as.spool, reported_as.subject
         log = metrics.failing
-        self._reporter = None if spool is None else RetryReporter(spool, what, subject, log=log, only=what)
+        self._reporter = None if spool is None else RetryReporter(spool, self._what, subject, log=log, only=self._what)
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
 

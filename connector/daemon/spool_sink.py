@@ -27,7 +27,7 @@ from connector.spool.sink_report import reports_of
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.spans import span
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 PRUNE_INTERVAL = 1.0
 """Seconds between two prunings."""
@@ -147,7 +147,7 @@ class SpoolSink:
     async def _sealed(self, seal: Callable[[], Manifest]) -> None:
         with span("seal epoch") as sealing:
             async with self._lock:
-                manifest = await finished_in_thread(seal)
+                manifest = await in_thread(seal)
             high, lag = manifest.watermark_high, (time.time_ns() - manifest.watermark_high) / SECOND
             counts = {"epoch": manifest.epoch, "mods": manifest.rows, "bytes": manifest.size}
             sealing.set_attributes({f"spanner_cdc.{name}": n for name, n in {**counts, "lag_seconds": lag}.items()})
@@ -182,7 +182,7 @@ class SpoolSink:
 
     async def keep(self, late: Sequence[LateRecord]) -> None:
         """Keeps late records as dead letters; when it returns they survive a crash."""
-        await finished_in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
+        await in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
 
     @asynccontextmanager
     async def pruned(self, stop: Stop) -> AsyncIterator[None]:
@@ -217,7 +217,7 @@ class SpoolSink:
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
         async with self._lock:
-            await finished_in_thread(functools.partial(self.writer.prune, now=time.time_ns(), **options))
+            await in_thread(functools.partial(self.writer.prune, now=time.time_ns(), **options))
         self._metrics.spool_bytes = self.writer.bytes
         self._warn_of_strays()
 

@@ -27,7 +27,7 @@ from connector.spool.lifecycle import (
     write_state,
 )
 from connector.spool.reading import Spool
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 SIGN_OF_LIFE = 10.0
 """Seconds between two signs of life."""
@@ -107,7 +107,7 @@ class Lifecycle:
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
         message = line.removesuffix(hint).rstrip(". ")
         with suppress(SpoolError):
-            await finished_in_thread(functools.partial(give_reserve_up, self._spool))
+            await in_thread(functools.partial(give_reserve_up, self._spool))
         await self._write(lambda record: failed(record, self._clock(), message, hint, code))
         await self.report("daemon_failed", message, hint=hint, severity="ERROR")
 
@@ -122,21 +122,21 @@ class Lifecycle:
         self._errors.append(shortened(event))
         async with self._lock:
             with suppress(SpoolError):
-                await finished_in_thread(functools.partial(add_error, self._spool, event))
+                await in_thread(functools.partial(add_error, self._spool, event))
 
     async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
         """Changes the state as it is once nobody else writes: a sign of life must not undo a later state."""
         async with self._lock:
             self._record = change(self._record)
             try:
-                await finished_in_thread(functools.partial(write_state, self._spool, self._record))
+                await in_thread(functools.partial(write_state, self._spool, self._record))
             except SpoolError as error:
                 _log.debug("the state could not be recorded", reason=str(error))
 
     async def look(self) -> None:
         """Looks whether a pause is requested."""
         try:
-            wanted = await finished_in_thread(functools.partial(pause_of, self._spool)) is not None
+            wanted = await in_thread(functools.partial(pause_of, self._spool)) is not None
         except SpoolError as error:
             _log.debug("whether a pause is requested is not known", reason=str(error))
             return
@@ -229,12 +229,12 @@ async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
     """
     before, errors = NEVER, list[ErrorEvent]()
     with suppress(SpoolError):
-        before = await finished_in_thread(functools.partial(state_of, spool))
-        errors = await finished_in_thread(functools.partial(errors_of, spool))
+        before = await in_thread(functools.partial(state_of, spool))
+        errors = await in_thread(functools.partial(errors_of, spool))
     life = Lifecycle(spool, before, errors)
     await life.look()
     with suppress(SpoolError):
-        await finished_in_thread(functools.partial(keep_reserve, spool))
+        await in_thread(functools.partial(keep_reserve, spool))
     await life.enter(StreamState.STARTING)
     breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
     try:

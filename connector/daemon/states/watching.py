@@ -11,7 +11,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 INTERVAL = 10.0
 """Seconds between two looks."""
@@ -38,7 +38,7 @@ async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> Asy
 
 async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetrics) -> None:
     while True:
-        await finished_in_thread(consumers.read)
+        await in_thread(consumers.read)
         started, ended = metrics.alarms.changes(raised(metrics, consumers), time.time_ns())
         for alarm in started:
             write = _log.error if alarm.severity == "ERROR" else _log.warning

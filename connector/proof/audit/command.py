@@ -30,7 +30,7 @@ from connector.spool.late_store import LateReport, late_report
 from connector.spool.reading import Spool, SpoolHeader
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 
 RETENTION_MARGIN = 10 * MINUTE
 """An audit omits what is this close to the end of Spanner's retention: it might be gone before it is read."""
@@ -232,7 +232,7 @@ async def audit(request: AuditRequest, stop: Stop, *, planned: Callable[[AuditRe
     """
     totals, metrics = AuditTotals(), ReaderMetrics()
     async with opened(request.source, started=True) as stream:
-        spool = await finished_in_thread(
+        spool = await in_thread(
             functools.partial(AuditedSpool, request.spool, request.header, stream.filter, totals.findings)
         )
         report = await _planned(request, stream, spool, totals)
@@ -275,7 +275,7 @@ async def _planned(request: AuditRequest, stream: OpenStream, spool: AuditedSpoo
     """The range and the spans that are audited, in a report that is still empty."""
     span, notes = _requested(request, stream, spool)
     span = await _retained(span, stream, notes)
-    known, late = await finished_in_thread(functools.partial(_gaps_and_late, request.spool))
+    known, late = await in_thread(functools.partial(_gaps_and_late, request.spool))
     inside = [gap for gap in known if gap.watermark_low < span.end and gap.watermark_high >= span.start]
     spans = [span]
     for gap in inside:

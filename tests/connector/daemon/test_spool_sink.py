@@ -14,7 +14,7 @@ from connector.reader.stopping import Stop
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, initialize
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import finished_in_thread
+from connector.threads import in_thread
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, SINGERS, writer_of
 
@@ -79,7 +79,7 @@ def test_a_thread_is_waited_for_however_often_its_waiter_is_cancelled() -> None:
         ended.set()
 
     async def main() -> None:
-        waiting = asyncio.create_task(finished_in_thread(work))
+        waiting = asyncio.create_task(in_thread(work))
         await asyncio.to_thread(started.wait, 60)
         for _ in range(3):
             waiting.cancel()

@@ -12,9 +12,9 @@ from connector.core.timestamps import parse
 from connector.envelope.envelope import Source
 from connector.errors import DataLostError, UnreachableError
 from connector.reader import change_stream as reader
-from connector.reader import retained
+from connector.reader import starting
 from connector.reader.change_stream import OpenStream
-from connector.reader.retained import lost_range
+from connector.reader.starting import lost_range
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 
@@ -67,7 +67,7 @@ def clock_is(monkeypatch: pytest.MonkeyPatch, timestamp: str | None) -> None:
             raise UnreachableError("no answer")
         return parse(timestamp)
 
-    monkeypatch.setattr(retained, "current_timestamp", clock)
+    monkeypatch.setattr(starting, "current_timestamp", clock)
 
 
 def retained_from(monkeypatch: pytest.MonkeyPatch, first: str | None) -> None:
