@@ -25,7 +25,7 @@ from benchmarks.replay.sample import Sample
 from connector.config import SourceConfig
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.filters import RecordFilter
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
@@ -60,7 +60,7 @@ class _TimedPrinter:
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.to_thread(self._print, epoch.changes)
         now = time.time_ns()
         self._started = self._started or now
@@ -156,7 +156,7 @@ def _seal(writer: SpoolWriter) -> int:
     time.sleep(_PAUSE)
     now = time.time_ns()
     records = tuple(replace(record, commit_timestamp=now - 10 + n) for n, record in enumerate(_records()))
-    epoch = Epoch(now - SECOND, now, records, sum(record.size for record in records))
+    epoch = SealedEpoch(now - SECOND, now, records, sum(record.size for record in records))
     writer.seal(epoch, [CutPartition("replayed", now)], now=now)
     return time.time_ns()
 

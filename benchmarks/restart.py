@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from connector.cli.spool_reports import spool_report
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.timestamps import SECOND
 from connector.envelope.envelope import EnvelopeBuilder, Source
@@ -67,8 +67,8 @@ def cut_of(partitions: int, gone: int) -> list[CutPartition]:
     return [CutPartition(f"{number:0160d}", START) for number in range(gone, gone + partitions)]
 
 
-def epoch_of(number: int) -> Epoch:
-    return Epoch(START - 1 + (number - 1) * SECOND, START - 1 + number * SECOND, (), 0)
+def epoch_of(number: int) -> SealedEpoch:
+    return SealedEpoch(START - 1 + (number - 1) * SECOND, START - 1 + number * SECOND, (), 0)
 
 
 def following(manifest: Manifest, epoch: int) -> Manifest:

@@ -263,9 +263,10 @@ def style() -> tuple[bool, bool]:
     return _is_json(), logging.getLogger("connector").isEnabledFor(logging.DEBUG)
 
 
-def format_arguments() -> list[str]:
-    """The arguments with which a process logs in the format of this process."""
-    return ["--log-format", "json"] if _is_json() else []
+def style_arguments() -> list[str]:
+    """The arguments with which a process logs as this process does."""
+    as_json, verbose = style()
+    return [*(["--log-format", "json"] if as_json else []), *(["--verbose"] if verbose else [])]
 
 
 def _is_json() -> bool:

@@ -70,8 +70,8 @@ Events = SimpleQueue[Event]
 Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]]
 """Runs beside the sink; yields the events that the sink is to see."""
 
-BesideOf = Callable[[Path, bool], Beside]
-"""Makes what runs beside the sink, of the configuration's file and whether tracebacks are printed."""
+BesideOf = Callable[[Path], Beside]
+"""Makes what runs beside the sink, of the configuration's file."""
 
 
 def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
     def work(events: Events) -> None:
         config = load(given.config)
         if config.source.reader == "executors" and not given.sink_only:
-            beside = reading(given.config, given.verbose) if reading else _nothing
+            beside = reading(given.config) if reading else _nothing
             _run(side_by_side(config), events, beside, verbose=given.verbose)
         else:
             _run(config, events, _nothing, verbose=given.verbose)

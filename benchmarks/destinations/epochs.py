@@ -5,7 +5,7 @@ from random import Random
 
 import orjson
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND, parse
@@ -66,7 +66,7 @@ def sealed_epochs(path: str, steps: int, mods: int, *, epochs: int = 1) -> Itera
                 *_records(low + SECOND, "UPDATE", now, random),
                 *_records(low + 2 * SECOND, "INSERT", inserted, random),
             )
-            sealed = Epoch(low, high, records, sum(record.size for record in records))
+            sealed = SealedEpoch(low, high, records, sum(record.size for record in records))
             writer.seal(sealed, [CutPartition("token", _START)], now=high, final=False)
         record(spool, "done", newest - epochs, now=high)
         writer.prune(now=high, grace=0)

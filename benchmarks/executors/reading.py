@@ -19,7 +19,7 @@ from benchmarks.replay.messages import Replay, Span
 from benchmarks.spark_queries import standard_error_in
 from connector.config import SparkConfig, validated
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.core.windows import Pace
+from connector.core.windows import WindowPace
 from connector.daemon.read import ReadRange
 from connector.reader.read_state import Range
 from connector.telemetry.metrics import ReaderMetrics
@@ -31,23 +31,23 @@ FIRST = 1
 
 
 @dataclass(frozen=True, slots=True)
-class SteadyPace(Pace):
+class SteadyPace(WindowPace):
     """Windows of the same length, however far they are behind."""
 
-    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> Pace:  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> WindowPace:  # noqa: A002 - the word of every report
         """The same length, with what is known of the rate."""
-        found = Pace.after(self, span=span, bytes=bytes, behind=behind, partitions=partitions)
+        found = WindowPace.after(self, span=span, bytes=bytes, behind=behind, partitions=partitions)
         return SteadyPace(self.length, found.bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True)
-class FirstWindow(Pace):
+class FirstWindow(WindowPace):
     """The first window; the measurement starts after it."""
 
     rest: int = 0
     """Nanoseconds of the windows after it."""
 
-    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> Pace:  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> WindowPace:  # noqa: A002 - the word of every report
         """The pace of the others."""
         before = {pid: cpu_of_tree(pid) for pid in executors(os.getpid())}
         _USED.clear()

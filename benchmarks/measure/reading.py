@@ -12,7 +12,7 @@ from benchmarks.measure.subject import prepared
 from benchmarks.replay.messages import START, Replay, Span
 from connector.config import SourceConfig
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.filters import RecordFilter
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
@@ -23,12 +23,12 @@ from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.process import collect_rarely
 from connector.reader.change_stream import OpenStream
 from connector.reader.read_state import Range
-from connector.reader.sealer import EpochSink
+from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
-from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
+from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics
 
 SOURCE = Source("p", "instance", "d", "Everything", "d")
@@ -53,10 +53,10 @@ class ArrowSink:
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.to_thread(self._build, epoch)
 
-    def _build(self, epoch: Epoch) -> None:
+    def _build(self, epoch: SealedEpoch) -> None:
         self._epoch += 1
         if epoch.changes.mods:
             self.rows += self._envelope.build(epoch.changes, self._registry, self._epoch).num_rows
@@ -79,7 +79,7 @@ def to_spool(host: str, replay: Replay, span: Span, folder: str, workers: int = 
 
 
 @contextmanager
-def spooled(folder: str, metrics: ReaderMetrics) -> Iterator[tuple[SpoolSink, Checkpoint]]:
+def spooled(folder: str, metrics: ReaderMetrics) -> Iterator[tuple[SpoolSink, ResumePoint]]:
     """A sink into the spool of a folder, which is created if need be, and where reading continues."""
     spool = Spool.at(folder)
     with sole_writer(spool):
@@ -92,7 +92,7 @@ def spooled(folder: str, metrics: ReaderMetrics) -> Iterator[tuple[SpoolSink, Ch
         yield SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics), at
 
 
-async def read(host: str, replay: Replay, span: Range, sink: EpochSink, workers: int) -> None:
+async def read(host: str, replay: Replay, span: Range, sink: SealedEpochSink, workers: int) -> None:
     """Reads a range into a sink; the measurement starts when the workers have started."""
     assert span.end is not None
     collect_rarely()

@@ -52,9 +52,9 @@ class Stop:
 
 
 @asynccontextmanager
-async def reader_stop(stop: Stop | None, drain_timeout: int) -> AsyncIterator[stopping.Stop]:
+async def reader_stop(stop: Stop | None, drain_timeout: int) -> AsyncIterator[stopping.StopRequest]:
     """A reader's stop that follows the caller's, if there is one; ``drain_timeout`` is in nanoseconds."""
-    follower = stopping.Stop(drain_timeout=drain_timeout)
+    follower = stopping.StopRequest(drain_timeout=drain_timeout)
 
     async def forward(requested: Stop) -> None:
         await requested.wait()

@@ -66,7 +66,7 @@ class _Handover:
         await self._has_room.wait()
         return True
 
-    async def deliver(self, epoch: received.Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: received.SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Makes an epoch ready for the consumer."""
         await self._key_order.learn(self._registry, epoch.changes)
         rows = await in_thread(lambda: self._rows(epoch))
@@ -87,7 +87,7 @@ class _Handover:
         self._has_room.clear()
         self._has_news.set()
 
-    def _rows(self, epoch: received.Epoch) -> pa.RecordBatch | None:
+    def _rows(self, epoch: received.SealedEpoch) -> pa.RecordBatch | None:
         kept = self._stream.filter(epoch.changes)
         return self._envelope.build(kept, self._registry, self._number) if kept.mods else None
 
@@ -208,6 +208,6 @@ async def _reading(
             await ended(reader)
 
 
-async def _run(scheduler: Scheduler, stop: stopping.Stop) -> None:
+async def _run(scheduler: Scheduler, stop: stopping.StopRequest) -> None:
     async with stop.draining(scheduler):
         await scheduler.run()

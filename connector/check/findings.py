@@ -28,7 +28,7 @@ _TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CheckFindings:
     """The result of a check.
 
     Attributes:
@@ -42,7 +42,7 @@ class Findings:
     estimates: list[str] = field(default_factory=list)
 
 
-async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> Findings:
+async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFindings:
     """Checks everything that a valid configuration points at, as far as a command needs it; Spanner is opened once."""
     errors = [*offline_errors(config, needs), *_errors_of_buckets(config, needs)]
     is_usable = not any(error.startswith("spool.path:") for error in errors) or not in_cloud_storage(config.spool.path)
@@ -72,7 +72,7 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> Finding
         errors += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
         if not errors and watched is not None:
             estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
-    return Findings(list(dict.fromkeys(errors)), warnings, estimates)
+    return CheckFindings(list(dict.fromkeys(errors)), warnings, estimates)
 
 
 def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:

@@ -16,7 +16,7 @@ from connector import log
 from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
 from connector.process import EMULATOR_HOST
-from connector.reader.stopping import Stop, on_signals
+from connector.reader.stopping import StopRequest, on_signals
 from connector.streams import writing_to_stdout
 
 INTERRUPTED = 130
@@ -99,7 +99,9 @@ def database_options(command: Command) -> Command:
     return command
 
 
-async def until_stopped(stop: Stop, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False) -> int:
+async def until_stopped(
+    stop: StopRequest, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False
+) -> int:
     """Runs ``work`` until it ends or a signal stops it; returns the exit code."""
     with suppress(asyncio.CancelledError):  # a second signal cancels this task
         async with on_signals(stop), ended_with_stdin(stop, wanted=ends_with_stdin):

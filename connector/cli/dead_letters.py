@@ -20,7 +20,7 @@ def dead_letters_group() -> None:
 @common_options
 def list_dead_letters_command(*, common: Common, config: Path, as_json: bool) -> None:
     """Counts the dead letters of CONFIG's sink, by table and reason."""
-    sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else []), verbose=common.verbose))
+    sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else [])))
 
 
 @dead_letters_group.command("replay")
@@ -33,4 +33,4 @@ def replay_dead_letters_command(*, common: Common, config: Path, table: str | No
     Those that are rejected again are kept, and the exit code is 1.
     """
     selected = [f"--table={table}"] if table is not None else []
-    sys.exit(dead_letters.run(config, "replay", *selected, verbose=common.verbose))
+    sys.exit(dead_letters.run(config, "replay", *selected))

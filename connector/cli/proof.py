@@ -19,7 +19,7 @@ from connector.config.loading import load
 from connector.core.timestamps import SECOND
 from connector.proof.audit.command import AuditReport, audit, audit_request
 from connector.proof.verify.command import verified_stream, verify
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 
 _AUDIT_DRAIN = 30 * SECOND
 """Nanoseconds that an audit has to end after a stop."""
@@ -42,7 +42,7 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
     transaction by transaction. The exit code is 1 if anything is found. The daemon may run meanwhile.
     """
     request = audit_request(target, **options)
-    stop = Stop(drain_timeout=_AUDIT_DRAIN)
+    stop = StopRequest(drain_timeout=_AUDIT_DRAIN)
     planned: list[AuditReport] = []
     work = audit(request, stop, planned=planned.append)
     try:

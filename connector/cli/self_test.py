@@ -39,4 +39,4 @@ def self_test_command(*, common: Common, as_json: bool, without_spark: bool, **o
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
     arguments += ["--json"] if as_json else []
     arguments += ["--without-spark"] if without_spark else []
-    sys.exit(dead_letters.run_module("spark_sink.self_test", arguments, verbose=common.verbose))
+    sys.exit(dead_letters.run_module("spark_sink.self_test", arguments))

@@ -26,7 +26,7 @@ from connector.daemon.backfill import BackfillOptions, backfill
 from connector.daemon.read import read
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
 from connector.log import Log
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 
 _log = Log(__name__)
 
@@ -41,7 +41,7 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_no
     loaded = load(config, sections_of("read"))
     refuse(loaded, needs_of("read", loaded.source.reader))
     executors.take_over(loaded, config, ends_with_stdin=stdin_lifeline)
-    stop = Stop(drain_timeout=loaded.drain_timeout)
+    stop = StopRequest(drain_timeout=loaded.drain_timeout)
     daemon = read(loaded, stop, until_now=until_now)
     try:
         sys.exit(asyncio.run(until_stopped(stop, daemon, ends_with_stdin=stdin_lifeline)))
@@ -61,9 +61,9 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
         _log.warning("a package's name is taken twice", what=owner)
     loaded = load(config)
     refuse(loaded, NEEDS["sink" if sink_only else "run"])
-    stop = Stop(drain_timeout=loaded.drain_timeout)
+    stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if sink_only:
-        sink = service.run_sink(loaded, config, stop, verbose=common.verbose)
+        sink = service.run_sink(loaded, config, stop)
         sys.exit(asyncio.run(until_stopped(stop, sink)))
 
     async def work() -> None:
@@ -72,7 +72,6 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
             loaded,
             config,
             stop,
-            verbose=common.verbose,
             on_open=functools.partial(warn, loaded),
         )
 
@@ -99,12 +98,12 @@ def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
     """
     loaded = load(config)
     refuse(loaded, NEEDS["backfill"])
-    stop = Stop(drain_timeout=loaded.drain_timeout)
+    stop = StopRequest(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
         await check_sink(loaded)
         how = BackfillOptions(**options)
-        await backfill(loaded, config, stop, verbose=common.verbose, options=how)
+        await backfill(loaded, config, stop, options=how)
 
     sys.exit(asyncio.run(until_stopped(stop, work())))
 

@@ -6,22 +6,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from connector import log
+from connector.log import style_arguments
 
 
-def run(config: Path, *arguments: str, verbose: bool) -> int:
+def run(config: Path, *arguments: str) -> int:
     """Runs the command with these arguments; returns its exit code, as :func:`run_module` does."""
-    return run_module("spark_sink.dead_letters_command", arguments, "--", str(config), verbose=verbose)
+    return run_module("spark_sink.dead_letters_command", arguments, "--", str(config))
 
 
-def run_module(module: str, arguments: Sequence[str], *operands: str, verbose: bool) -> int:
+def run_module(module: str, arguments: Sequence[str], *operands: str) -> int:
     """Runs a module of the sinks in a process; returns its exit code, or 128 and the signal that killed it.
 
     The style of the logs is added after ``arguments``. SIGINT and SIGTERM are passed on to it.
     """
-    as_json, _ = log.style()
-    style = ["--log-format", "json" if as_json else "text", *(["--verbose"] if verbose else [])]
-    command = [sys.executable, "-P", "-m", module, *arguments, *style, *operands]
+    command = [sys.executable, "-P", "-m", module, *arguments, *style_arguments(), *operands]
     # Its own session: a Ctrl-C at the terminal would reach it twice.
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - no shell, and the program is Python
     before = {

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill_report import described, healed, lines_of
+from connector.daemon.backfill_report import Report, described, healed, lines_of
 from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.records import backfills, healing
@@ -13,7 +13,6 @@ from connector.spool.late_store import late_report
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary, held_bytes
 
-Report = dict[str, object]
 _SHOWN_EPOCHS = 20
 
 

@@ -22,7 +22,7 @@ from connector.config.loading import validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.reader.tail import tail
 
 
@@ -69,7 +69,7 @@ def tail_command(
     name = str(config.source.name)
     if after is not None and after.stream != name:
         raise ConfigurationError([f"--start-position: it belongs to change stream {after.stream}, not {name}"])
-    stop = Stop(drain_timeout=config.drain_timeout)
+    stop = StopRequest(drain_timeout=config.drain_timeout)
     work = tail(config.source, config.envelope, sys.stdout.buffer, stop, after=after)
     sys.exit(asyncio.run(until_stopped(stop, work)))
 

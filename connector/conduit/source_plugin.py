@@ -21,7 +21,7 @@ from connector.conduit.reasons import reason_of
 from connector.conduit.settings import configuration_of, resumed
 from connector.config.loading import Config
 from connector.core.byte_columns import ends_of, slices_of
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
@@ -29,7 +29,7 @@ from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
 from connector.errors import ConfigurationError
 from connector.log import Log, whereabouts
 from connector.reader.change_stream import OpenStream
-from connector.reader.stopping import Stop, unexpected_cancellation
+from connector.reader.stopping import StopRequest, unexpected_cancellation
 from connector.reader.unspooled import EventRows, read_unspooled
 
 _MOST_RECORDS, _MOST_BYTES = 1_000, 4 * 1024 * 1024
@@ -60,7 +60,7 @@ class SourcePlugin:
     def __init__(self) -> None:
         self._config: Config | None = None
         self._after: Position | None = None
-        self._stop: Stop | None = None
+        self._stop: StopRequest | None = None
         self._reader: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._sent = b""
@@ -92,7 +92,7 @@ class SourcePlugin:
         config = self._config
         if config is None or self._stop is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the source is run once, after it was opened")
-        stop = self._stop = Stop(drain_timeout=_DRAIN)
+        stop = self._stop = StopRequest(drain_timeout=_DRAIN)
         acknowledging = asyncio.create_task(self._acknowledge(requests), name="acknowledgements")
         self._reader = asyncio.create_task(self._read(config, stop, context), name="reader")
         try:
@@ -111,7 +111,7 @@ class SourcePlugin:
             self._ended.set()
             _log.info("the source has ended", acknowledged_records=self._acknowledged)
 
-    async def _until_stopped(self, reader: asyncio.Task[None], stop: Stop, context: Context) -> None:
+    async def _until_stopped(self, reader: asyncio.Task[None], stop: StopRequest, context: Context) -> None:
         await asyncio.wait({reader})
         self._ended.set()
         if not reader.cancelled():
@@ -138,7 +138,7 @@ class SourcePlugin:
             await self._ended.wait()
         return Empty()
 
-    async def _read(self, config: Config, stop: Stop, context: Context) -> None:
+    async def _read(self, config: Config, stop: StopRequest, context: Context) -> None:
         async def send(message: bytes, last: bytes) -> None:
             self._sent = last  # before it is sent: what is cancelled now may have left, and nothing follows it
             try:
@@ -182,7 +182,7 @@ class RecordSender:
         """There is always room: :meth:`deliver` waits for Conduit."""
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Sends the epoch's records; returns when gRPC has taken them.
 
         Raises:

@@ -22,17 +22,17 @@ from connector.core.timestamps import MINUTE
 MAX_BYTES = 64 * 1024 * 1024
 """The size of an epoch, at most, unless one commit timestamp has more."""
 
-Part = DataChangeRecord | Changes
+EpochPart = DataChangeRecord | Changes
 """Records as they were received: one as an object, or many as columns in the order of their commit timestamps."""
 
 
 @dataclass(frozen=True)
-class Epoch:
+class SealedEpoch:
     """The records committed in (low, high], in commit order; timestamps are Unix nanoseconds."""
 
     low: int
     high: int
-    parts: tuple[Part, ...]
+    parts: tuple[EpochPart, ...]
     bytes: int
 
     @cached_property
@@ -96,10 +96,10 @@ class EpochBuffer:
     def __init__(self, watermark: int, *, max_bytes: int = MAX_BYTES) -> None:
         self._sealed = watermark
         self._max_bytes = max_bytes
-        self._partitions: dict[str, deque[Part]] = {}
+        self._partitions: dict[str, deque[EpochPart]] = {}
         self._firsts: list[tuple[int, str]] = []
         """A heap of the commit timestamp of each partition's first record, and of some that were discarded."""
-        self._ready: deque[Part] = deque()
+        self._ready: deque[EpochPart] = deque()
         self._ready_to = watermark
         self._before: int | None = None
         """No epoch reaches this timestamp."""
@@ -131,7 +131,7 @@ class EpochBuffer:
             self._hold(token, held, held.first, held.size)
         return held, changes.part(known, late)
 
-    def _hold(self, token: str, part: Part, first: int, size: int) -> None:
+    def _hold(self, token: str, part: EpochPart, first: int, size: int) -> None:
         held = self._partitions.get(token)
         if held is None:
             held = self._partitions[token] = deque()
@@ -159,7 +159,7 @@ class EpochBuffer:
         """The watermark has moved: appends the records that it has passed to what is ready, in order."""
         if watermark <= self._ready_to:
             return
-        passed: list[Part] = []
+        passed: list[EpochPart] = []
         while self._firsts and self._firsts[0][0] <= watermark:
             first, token = heappop(self._firsts)
             held = self._partitions.get(token)
@@ -200,7 +200,7 @@ class EpochBuffer:
         """The timestamp up to which epochs may be taken, inclusive."""
         return self._ready_to if self._before is None else min(self._ready_to, self._before - 1)
 
-    def take(self) -> Epoch | None:
+    def take(self) -> SealedEpoch | None:
         """Takes the next epoch, with all that is ready or as much as an epoch may hold; None if there is nothing new.
 
         The epoch may be empty: it then moves nothing but the checkpoint.
@@ -208,7 +208,7 @@ class EpochBuffer:
         if self._reached <= self._sealed:
             return None
         high = min(self._reached, minute_end(self._sealed + 1))
-        parts: list[Part] = []
+        parts: list[EpochPart] = []
         size = 0
         while self._ready and _first(self._ready[0]) <= high:
             together, after = self._next_instants(high, self._max_bytes - size, whole=not parts)
@@ -222,9 +222,9 @@ class EpochBuffer:
         self.bytes -= size
         self.ready_bytes -= size
         low, self._sealed = self._sealed, high
-        return Epoch(low, high, tuple(parts), size)
+        return SealedEpoch(low, high, tuple(parts), size)
 
-    def _next_instants(self, high: int, room: int, *, whole: bool) -> tuple[list[Part], Part | None]:
+    def _next_instants(self, high: int, room: int, *, whole: bool) -> tuple[list[EpochPart], EpochPart | None]:
         """Takes ready records of one commit timestamp or of several, as many as fit, from the front.
 
         Returns them with the rest of the part that they were cut from. ``whole``: the first timestamp always fits.
@@ -256,31 +256,31 @@ def _fitting(changes: Changes, high: int, room: int, *, whole: bool) -> int:
     return fitting
 
 
-def _in_order(parts: list[Part]) -> list[Part]:
+def _in_order(parts: list[EpochPart]) -> list[EpochPart]:
     """The parts in commit order; all that share a commit timestamp are adjacent."""
     if any(isinstance(part, Changes) for part in parts):
         return [Changes.joined(parts).in_order()]
     return sorted(parts, key=_order)
 
 
-def _order(part: Part) -> tuple[int, str, int, str]:
+def _order(part: EpochPart) -> tuple[int, str, int, str]:
     assert isinstance(part, DataChangeRecord)
     return part.order
 
 
-def _first(part: Part) -> int:
+def _first(part: EpochPart) -> int:
     return part.commit_timestamp if isinstance(part, DataChangeRecord) else part.first
 
 
-def _last(part: Part) -> int:
+def _last(part: EpochPart) -> int:
     return part.commit_timestamp if isinstance(part, DataChangeRecord) else part.last
 
 
-def _records(part: Part) -> tuple[DataChangeRecord, ...]:
+def _records(part: EpochPart) -> tuple[DataChangeRecord, ...]:
     return (part,) if isinstance(part, DataChangeRecord) else part.records()
 
 
-def _split(part: Part, timestamp: int) -> tuple[Part | None, Part | None]:
+def _split(part: EpochPart, timestamp: int) -> tuple[EpochPart | None, EpochPart | None]:
     """Splits a part into what was committed at or before ``timestamp``, and what was committed after."""
     if isinstance(part, DataChangeRecord):
         return (part, None) if part.commit_timestamp <= timestamp else (None, part)

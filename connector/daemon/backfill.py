@@ -24,12 +24,18 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.sink_process import Patience, ReportedAs, SinkError, SinkFailedPermanentlyError, SinkProcess
+from connector.daemon.sink_process import (
+    Patience,
+    ReportedAs,
+    SinkFailedPermanentlyError,
+    SinkProcess,
+    SinkProcessError,
+)
 from connector.errors import ConfigurationError, DataLostError, SpoolError
-from connector.log import Log, format_arguments, terminal
+from connector.log import Log, style_arguments, terminal
 from connector.process import cores
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.backfill.documents import Backfill, Why
 from connector.spool.backfill.records import RecordedBackfill, backfills, check_movable, find, record, spool_path
@@ -62,9 +68,8 @@ class BackfillOptions:
 async def backfill(
     config: Config,
     path: Path,
-    stop: Stop,
+    stop: StopRequest,
     *,
-    verbose: bool,
     options: BackfillOptions = BackfillOptions(),
 ) -> None:
     """Makes a backfill, or continues the one that is not finished, until every row is delivered or until ``stop``.
@@ -73,7 +78,6 @@ async def backfill(
         config: the configuration.
         path: its file, for the process of Spark.
         stop: lets what is read be delivered, and ends.
-        verbose: whether the process prints tracebacks.
         options: how the tables are read.
 
     Raises:
@@ -97,7 +101,6 @@ async def backfill(
         path,
         stop,
         due,
-        verbose=verbose,
         options=options,
         metrics=metrics,
         screen=terminal(),
@@ -305,10 +308,9 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
 async def delivered(
     config: Config,
     path: Path,
-    stop: Stop,
+    stop: StopRequest,
     document: Backfill,
     *,
-    verbose: bool,
     options: BackfillOptions,
     metrics: ReaderMetrics,
     patience: Patience = Patience(),  # noqa: B008 - frozen
@@ -318,7 +320,7 @@ async def delivered(
 
     Raises:
         DataLostError: Spanner no longer retains the rows as of its timestamp.
-        SinkError: the process ended with a final error, or too often without progress.
+        SinkProcessError: the process ended with a final error, or too often without progress.
     """
     spool, number = Spool.at(config.spool.path), document.number
     own = Spool.at(spool_path(spool.path, number))
@@ -332,9 +334,8 @@ async def delivered(
         return sealed + (consumer.epoch if consumer else 0)
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
-    how += [*(["--verbose"] if verbose else []), *format_arguments()]
     process = SinkProcess(
-        [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how, *style_arguments()],
         progress=progress,
         stop=stop,
         drain=config.drain_timeout / SECOND,
@@ -345,7 +346,7 @@ async def delivered(
     async with _drained_when_stopped(process, stop), reported(spool, document, screen):
         try:
             await process.run()
-        except SinkError as error:
+        except SinkProcessError as error:
             one = find(spool, number)
             if one is None or not one.progress.lost:
                 raise
@@ -380,7 +381,7 @@ def _lost(one: RecordedBackfill) -> DataLostError:
 
 
 @asynccontextmanager
-async def _drained_when_stopped(process: SinkProcess, stop: Stop) -> AsyncIterator[None]:
+async def _drained_when_stopped(process: SinkProcess, stop: StopRequest) -> AsyncIterator[None]:
     async def drain() -> None:
         await stop.wait()
         process.finish(again=False)

@@ -13,7 +13,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log, draw
 from connector.progress import bar as share_drawn
-from connector.spool.backfill.documents import Backfill, Progress
+from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import RecordedBackfill, find
 from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING, SinkReport, reports_of
@@ -135,7 +135,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
     expires = document.timestamp + parse_duration(document.version_retention_period)
     is_warned = False
     started = time.monotonic()
-    first: Progress | None = None
+    first: BackfillProgress | None = None
 
     def show(line: Line) -> None:
         if screen is None:
@@ -193,7 +193,7 @@ def bar(line: Line) -> str:
     )
 
 
-def _line(now: Progress, first: Progress, seconds: float) -> Line:
+def _line(now: BackfillProgress, first: BackfillProgress, seconds: float) -> Line:
     """The fields of a line: sums of all tables, and the time that is left if it continues at this speed."""
     read, planned = _partitions(now)
     since = read - _partitions(first)[0]
@@ -208,5 +208,5 @@ def _line(now: Progress, first: Progress, seconds: float) -> Line:
     }
 
 
-def _partitions(progress: Progress) -> tuple[int, int]:
+def _partitions(progress: BackfillProgress) -> tuple[int, int]:
     return sum(table.partitions for table in progress.tables), sum(table.planned for table in progress.tables)

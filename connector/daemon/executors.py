@@ -13,8 +13,8 @@ from connector.core.timestamps import SECOND
 from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import SpoolError
-from connector.log import style
-from connector.reader.stopping import Stop
+from connector.log import style_arguments
+from connector.reader.stopping import StopRequest
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -27,7 +27,7 @@ def take_over(config: Config, path: Path, *, ends_with_stdin: bool) -> None:
     """
     if config.source.reader != "executors":
         return
-    arguments = [str(path), "--read", *_style()]
+    arguments = [str(path), "--read", *style_arguments()]
     if ends_with_stdin:
         arguments.append("--stdin-lifeline")
     sys.stdout.flush()
@@ -35,13 +35,13 @@ def take_over(config: Config, path: Path, *, ends_with_stdin: bool) -> None:
     os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_sink", *arguments])  # noqa: S606 - no shell is wanted
 
 
-async def run_on_executors(config: Config, path: Path, stop: Stop, *, patience: Patience) -> None:
+async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, patience: Patience) -> None:
     """Runs one Spark application that reads and writes, until it has delivered everything, or until ``stop``.
 
     Arguments as of :func:`connector.daemon.run.run`.
 
     Raises:
-        SinkError: it ended with a final error, or too often without progress.
+        SinkProcessError: it ended with a final error, or too often without progress.
     """
     spool = Spool.at(config.spool.path)
 
@@ -53,7 +53,7 @@ async def run_on_executors(config: Config, path: Path, stop: Stop, *, patience: 
         return 0
 
     application = SinkProcess(
-        [sys.executable, "-P", "-m", "spark_sink", str(path), *_style()],
+        [sys.executable, "-P", "-m", "spark_sink", str(path), *style_arguments()],
         progress=progress,
         stop=stop,
         drain=config.drain_timeout / SECOND,
@@ -63,8 +63,3 @@ async def run_on_executors(config: Config, path: Path, stop: Stop, *, patience: 
     )
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await application.run_until_stopped()
-
-
-def _style() -> list[str]:
-    as_json, verbose = style()
-    return [*(["--log-format", "json"] if as_json else []), *(["--verbose"] if verbose else [])]

@@ -7,11 +7,11 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 
 
 @asynccontextmanager
-async def ended_with_stdin(stop: Stop, *, wanted: bool) -> AsyncIterator[None]:
+async def ended_with_stdin(stop: StopRequest, *, wanted: bool) -> AsyncIterator[None]:
     """Asks ``stop`` for a drain when standard input ends, if that is wanted."""
     if wanted:
         loop = get_running_loop()

@@ -28,7 +28,7 @@ from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
 from connector.reader.starting import lost_range
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
@@ -37,7 +37,7 @@ from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
-from connector.spool.writing import Checkpoint, SpoolWriter, checkpoint, initialize, sole_writer
+from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize, sole_writer
 from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
@@ -98,13 +98,13 @@ class _Start:
 
     spool: Spool
     header: SpoolHeader
-    at: Checkpoint
+    at: ResumePoint
     end: int | None
 
 
 async def read(
     config: Config,
-    stop: Stop,
+    stop: StopRequest,
     *,
     metrics: ReaderMetrics | None = None,
     on_open: Callable[[OpenStream], None] = lambda _: None,
@@ -233,7 +233,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: i
     )
 
 
-def _checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
+def _checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:
     """The checkpoint after the newest epoch; warns where that epoch is a gap."""
     at = checkpoint(spool, header)
     known = remember(spool)

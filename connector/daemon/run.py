@@ -18,9 +18,9 @@ from connector.daemon.read import read
 from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service, failures_of_sink
 from connector.errors import SpannerCdcError, SpoolError
-from connector.log import Log, format_arguments
+from connector.log import Log, style_arguments
 from connector.reader.change_stream import OpenStream
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.backfill.documents import Backfill
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
@@ -32,9 +32,8 @@ _log = Log(__name__)
 async def run(
     config: Config,
     path: Path,
-    stop: Stop,
+    stop: StopRequest,
     *,
-    verbose: bool,
     on_open: Callable[[OpenStream], None] = lambda _: None,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
@@ -44,7 +43,6 @@ async def run(
         config: the configuration.
         path: its file, for the sink's process.
         stop: drains.
-        verbose: whether the sink prints tracebacks.
         on_open: called with the change stream before anything is read.
         patience: with a sink that makes no progress.
 
@@ -60,7 +58,6 @@ async def run(
         config,
         path,
         stop,
-        verbose=verbose,
         metrics=metrics,
         patience=patience,
         alone=False,
@@ -74,7 +71,6 @@ async def run(
             path,
             stop,
             document,
-            verbose=verbose,
             options=BackfillOptions(),
             metrics=metrics,
             patience=patience,
@@ -126,9 +122,8 @@ async def run(
 async def run_sink(
     config: Config,
     path: Path,
-    stop: Stop,
+    stop: StopRequest,
     *,
-    verbose: bool,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> None:
     """Runs the sink alone, over a spool that another process writes, until ``stop``.
@@ -136,13 +131,12 @@ async def run_sink(
     Arguments as of :func:`run`.
 
     Raises:
-        SinkError: it ended with a final error, or too often without progress.
+        SinkProcessError: it ended with a final error, or too often without progress.
     """
     sink = _sink(
         config,
         path,
         stop,
-        verbose=verbose,
         metrics=ReaderMetrics(),
         patience=patience,
         alone=True,
@@ -154,9 +148,8 @@ async def run_sink(
 def _sink(
     config: Config,
     path: Path,
-    stop: Stop,
+    stop: StopRequest,
     *,
-    verbose: bool,
     metrics: ReaderMetrics,
     patience: Patience,
     alone: bool,
@@ -174,8 +167,7 @@ def _sink(
         [
             *(sys.executable, "-P", "-m", "spark_sink", str(path)),
             *(["--sink-only"] if alone else []),
-            *(["--verbose"] if verbose else []),
-            *format_arguments(),
+            *style_arguments(),
         ],
         progress=progress,
         stop=stop,
@@ -186,7 +178,7 @@ def _sink(
     )
 
 
-def _log_failure(task: "asyncio.Task[None]", *, stop: Stop | None, metrics: ReaderMetrics) -> None:
+def _log_failure(task: "asyncio.Task[None]", *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:
     """Logs the error of a backfill, which is an alarm until the service is restarted.
 
     With `stop` that ends everything: the sink waits for the backfill.

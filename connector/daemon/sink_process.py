@@ -26,7 +26,7 @@ from connector.errors import (
     SpannerCdcError,
 )
 from connector.log import Log
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
 from connector.spool.sink_report import record_restart
 from connector.telemetry.metrics import ReaderMetrics
@@ -46,23 +46,23 @@ _LONGEST_REASON = 4096
 _log = Log(__name__)
 
 
-class SinkError(SpannerCdcError):
+class SinkProcessError(SpannerCdcError):
     """The Spark sink ended with an error, which it has printed on stderr."""
 
 
-class SinkConfigurationError(SinkError):
+class SinkConfigurationError(SinkProcessError):
     """The Spark sink has refused the configuration."""
 
     exit_code = ConfigurationError.exit_code
 
 
-class SinkFailedPermanentlyError(SinkError):
+class SinkFailedPermanentlyError(SinkProcessError):
     """The Spark sink has ended with an error that every restart meets again."""
 
     exit_code = FAILED_PERMANENTLY
 
 
-class SinkDataLostError(SinkError):
+class SinkDataLostError(SinkProcessError):
     """A Spark application that also reads has ended because Spanner no longer retains what it has to read next."""
 
     exit_code = DataLostError.exit_code
@@ -93,7 +93,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class ReportedAs:
-    """How a process is named, and where its failures are reported.
+    """The name of a process, and the place where its failures are reported.
 
     Attributes:
         name: of the process, for messages.
@@ -126,7 +126,7 @@ class SinkProcess:
         command: Sequence[str],
         *,
         progress: Callable[[], int],
-        stop: Stop,
+        stop: StopRequest,
         drain: float,
         metrics: ReaderMetrics,
         patience: Patience,
@@ -169,7 +169,7 @@ class SinkProcess:
         """Runs until the sink ends with code 0, or a stop is requested between two processes.
 
         Raises:
-            SinkError: it ended with a final error, or too often without progress.
+            SinkProcessError: it ended with a final error, or too often without progress.
         """
         try:
             await self._run()
@@ -305,10 +305,10 @@ def _read(reading: int) -> str:
     return ""
 
 
-def _error(name: str, ended: _Ended, attempt: int) -> SinkError:
+def _error(name: str, ended: _Ended, attempt: int) -> SinkProcessError:
     often = f" {attempt} times without progress, at last" if attempt > 1 else ""
     kinds = (SinkConfigurationError, SinkDataLostError, SinkFailedPermanentlyError)
-    kind = next((kind for kind in kinds if kind.exit_code == ended.code), SinkError)
+    kind = next((kind for kind in kinds if kind.exit_code == ended.code), SinkProcessError)
     if ended.reason:
         return kind(f"{name} ended{often} with code {ended.code}: {ended.reason}")
     return kind(f"{name} ended{often} with code {ended.code}", hint="Its own lines above have the reason.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
 from connector.core.schemas import TableSchema
@@ -17,7 +17,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import BackfillStates, dead_letters_of
 from connector.errors import SpoolError
 from connector.log import Log
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spanner.key_order import KeyOrder
 from connector.spool import consumers
 from connector.spool.late_store import LateStore
@@ -123,13 +123,13 @@ class SpoolSink:
         known = consumers.consumers(self.spool)
         return bool(known) and min(consumer.epoch for consumer in known) >= self.writer.epoch
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Seals the epoch; when it returns the epoch exists and survives a crash."""
         if self._key_order is not None:
             await self._key_order.learn(self.writer.registry, epoch.changes)
         await self._sealed(functools.partial(self._seal, epoch, cut, final=final))
 
-    def _seal(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> Manifest:
+    def _seal(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> Manifest:
         try:
             return self.writer.seal(epoch, cut, now=time.time_ns(), final=final)
         finally:
@@ -185,7 +185,7 @@ class SpoolSink:
         await in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
 
     @asynccontextmanager
-    async def pruned(self, stop: Stop) -> AsyncIterator[None]:
+    async def pruned(self, stop: StopRequest) -> AsyncIterator[None]:
         """Prunes in the background; an error of it asks ``stop`` for a drain, and is raised at the end.
 
         When this is left, no thread writes to the spool any more.

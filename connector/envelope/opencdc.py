@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.position import documents
 from connector.core.schemas import TableSchema
-from connector.envelope.events import json_object
+from connector.envelope.events import Converter, json_object
 from connector.envelope.failing_rows import of_column, of_row
 from connector.errors import EventError
 
@@ -30,8 +30,6 @@ EXACT = 2**53
 
 OPERATIONS: Mapping[str, str] = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
 """By mod type; rows of a backfill are ``snapshot``."""
-
-Converter = Callable[[object], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,13 +61,13 @@ def _add(
     return message.field.add(name=name, number=number, label=label, type=kind, type_name=type_name)
 
 
-Record = _record_class()
+RecordMessage = _record_class()
 """The class of the message."""
 
 
 def delimited(record: OpenCdcRecord) -> bytes:
     """The record's message, preceded by its length as a varint."""
-    message = Record()
+    message = RecordMessage()
     message.position = record.position
     message.operation = OPERATIONS.index(record.operation)
     metadata = message.metadata

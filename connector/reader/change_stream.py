@@ -25,16 +25,16 @@ from connector.reader.late_policy import DeadLetterStore
 from connector.reader.partition_reader import unreadable
 from connector.reader.read_state import QueriedStream, Queries, Range
 from connector.reader.scheduler import Scheduler
-from connector.reader.sealer import EpochSink
+from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
-from connector.spanner.errors import Action, classify, query_error
+from connector.spanner.errors import CallAction, classify, query_error
 from connector.spanner.key_order import KeyOrder
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
-from connector.spanner.workers.frames import Setup
+from connector.spanner.workers.frames import WorkerSetup
 from connector.spanner.workers.pool import Workers
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -148,7 +148,7 @@ class OpenStream:
             raise unreadable(self.stream.name, "the initial query", error) from error
         except grpc.RpcError as error:
             found = classify(error)
-            if found.action is not Action.STOP:
+            if found.action is not CallAction.STOP:
                 return  # the reader retries for as long as it takes
             raise query_error(
                 found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
@@ -186,7 +186,7 @@ class OpenStream:
     async def scheduler(
         self,
         span: Range,
-        sink: EpochSink,
+        sink: SealedEpochSink,
         *,
         seal_interval: int,
         metrics: ReaderMetrics,
@@ -226,7 +226,7 @@ class OpenStream:
             return
         as_json, verbose = style()
         client = self.client
-        setup = Setup(
+        setup = WorkerSetup(
             client.database,
             client.emulator_host,
             client.endpoint,

@@ -17,7 +17,7 @@ from connector.reader.read_state import ReadState
 from connector.reader.receiver import Receiver
 from connector.reader.watermark_watchdog import QueryRestartedError, WatermarkWatchdog
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.errors import Action, classify, query_error
+from connector.spanner.errors import CallAction, classify, query_error
 from connector.spanner.partition_query import PartitionQuery, SilentStreamError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
@@ -165,8 +165,8 @@ class PartitionReader:
         match error:
             case grpc.RpcError():
                 found = classify(error)
-                if found.action is not Action.STOP and not (
-                    found.action is Action.WAIT and self._credentials.refused_for_long()
+                if found.action is not CallAction.STOP and not (
+                    found.action is CallAction.WAIT and self._credentials.refused_for_long()
                 ):
                     return _ResumableError(str(found))
                 where = partition_name(token)

@@ -19,7 +19,7 @@ from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore, LatePolicy
 from connector.reader.partition_reader import PartitionReader
 from connector.reader.read_state import QueriedStream, Range, ReadState
-from connector.reader.sealer import EpochSink, Sealer
+from connector.reader.sealer import SealedEpochSink, Sealer
 from connector.reader.watermark_watchdog import WatermarkWatchdog
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -44,7 +44,7 @@ class Scheduler:
         self,
         stream: QueriedStream,
         span: Range,
-        sink: EpochSink,
+        sink: SealedEpochSink,
         *,
         seal_interval: int,
         flow: FlowControl,

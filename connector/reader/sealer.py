@@ -7,7 +7,7 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-from connector.core.epoch import Epoch, incomplete_transactions
+from connector.core.epoch import SealedEpoch, incomplete_transactions
 from connector.core.partitions import CutPartition
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.log import Log
@@ -17,13 +17,13 @@ from connector.reader.read_state import ReadState
 _log = Log(__name__)
 
 
-class EpochSink(Protocol):
+class SealedEpochSink(Protocol):
     """Takes epochs, one after another."""
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """Waits until the next epoch may be delivered; False if ``stopping`` was set before there was room."""
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Takes an epoch; when it returns, the epoch and the cut after it are durable."""
 
 
@@ -37,7 +37,7 @@ class Sealer:
         seal_interval: nanoseconds between two epochs of a stream with little traffic.
     """
 
-    def __init__(self, sink: EpochSink, state: ReadState, late: LatePolicy, *, seal_interval: int) -> None:
+    def __init__(self, sink: SealedEpochSink, state: ReadState, late: LatePolicy, *, seal_interval: int) -> None:
         self._sink = sink
         self._state = state
         self._buffer = state.buffer
@@ -118,7 +118,7 @@ class Sealer:
         self.waits_for_room = False
         return has_room
 
-    def _count_incomplete(self, epoch: Epoch) -> None:
+    def _count_incomplete(self, epoch: SealedEpoch) -> None:
         for transaction in incomplete_transactions(epoch.changes):
             self._state.metrics.incomplete_transactions += 1
             _log.error(

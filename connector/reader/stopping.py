@@ -23,7 +23,7 @@ class Stoppable(Protocol):
         """Asks it to deliver what is complete and to end."""
 
 
-class Stop:
+class StopRequest:
     """A request to stop, by a signal or by the end of standard input.
 
     Args:
@@ -80,7 +80,7 @@ class Stop:
 
 
 @asynccontextmanager
-async def on_signals(stop: Stop) -> AsyncIterator[None]:
+async def on_signals(stop: StopRequest) -> AsyncIterator[None]:
     """SIGTERM and SIGINT request a drain; a second one, or one before reading started, cancels this task.
 
     Raises:

@@ -7,14 +7,14 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from connector.config.sections import EnvelopeConfig, SourceConfig
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.log import terminal
 from connector.reader.change_stream import OpenStream
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.reader.unspooled import EventRows, read_unspooled
 from connector.streams import writing_to_stdout
 
@@ -40,12 +40,12 @@ class EventPrinter:
         """There is always room: :meth:`deliver` blocks while a pipe is full."""
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Writes the epoch's events; returns when the stream has accepted them."""
         await self._rows.learn(epoch)
         await asyncio.to_thread(self._write, epoch)
 
-    def _write(self, epoch: Epoch) -> None:
+    def _write(self, epoch: SealedEpoch) -> None:
         rows = self._rows.of(epoch)
         lines = self._lines(rows) if rows is not None else ()
         with writing_to_stdout():
@@ -57,7 +57,7 @@ async def tail(
     config: SourceConfig,
     envelope: EnvelopeConfig,
     out: BinaryIO,
-    stop: Stop,
+    stop: StopRequest,
     *,
     after: Position | None = None,
 ) -> None:

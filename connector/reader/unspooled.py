@@ -6,7 +6,7 @@ from typing import TextIO
 import pyarrow as pa
 
 from connector.config.sections import EnvelopeConfig, SourceConfig
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.core.records import INITIAL_TOKEN
@@ -15,9 +15,9 @@ from connector.core.timestamps import SECOND
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
-from connector.reader.sealer import EpochSink
+from connector.reader.sealer import SealedEpochSink
 from connector.reader.starting import start_of
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 
@@ -46,7 +46,7 @@ class EventRows:
         self._after = after
         self._epoch = 0
 
-    async def learn(self, epoch: Epoch) -> None:
+    async def learn(self, epoch: SealedEpoch) -> None:
         """Learns the order of new tables' keys, which :meth:`of` needs.
 
         Raises:
@@ -54,7 +54,7 @@ class EventRows:
         """
         await self._key_order.learn(self.registry, epoch.changes)
 
-    def of(self, epoch: Epoch) -> pa.RecordBatch | None:
+    def of(self, epoch: SealedEpoch) -> pa.RecordBatch | None:
         """The rows of an epoch that are kept, in commit order; None if there are none.
 
         Raises:
@@ -74,8 +74,8 @@ class EventRows:
 
 async def read_unspooled(
     config: SourceConfig,
-    sink_of: Callable[[OpenStream], EpochSink],
-    stop: Stop,
+    sink_of: Callable[[OpenStream], SealedEpochSink],
+    stop: StopRequest,
     *,
     resumed: bool,
     screen: TextIO | None = None,

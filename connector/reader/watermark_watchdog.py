@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from connector.core.partitions import Partition, State
+from connector.core.partitions import Partition, PartitionState
 from connector.core.records import partition_name
 from connector.core.stall_detector import StallDetector
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -145,10 +145,10 @@ class WatermarkWatchdog:
         """Restarts the queries of the partitions that hold the watermark, where that may help, and logs it."""
         remedies: dict[str, str] = {}
         """The remedy for each partition; the first is the one that matters most."""
-        laggards = sorted(self._graph.laggards(), key=lambda one: one.state is State.CREATED)
+        laggards = sorted(self._graph.laggards(), key=lambda one: one.state is PartitionState.CREATED)
         for partition in laggards:
             running = self._running.get(partition.token)
-            if partition.state is State.CREATED:
+            if partition.state is PartitionState.CREATED:
                 remedies[partition.token] = f"a new query cannot help: it waits for {self._awaited(partition)}"
             elif running is None:
                 remedies[partition.token] = "it is between two queries, the next is sent soon"
@@ -179,7 +179,7 @@ class WatermarkWatchdog:
         ]
         for token in self._graph.unfinished_parents(partition.token):
             parent = self._graph[token]
-            if parent.state is State.CREATED and token not in seen:
+            if parent.state is PartitionState.CREATED and token not in seen:
                 waits.append(f"{partition_name(token)}, which waits for {self._awaited(parent, seen)}")
             else:
                 waits.append(f"{partition_name(token)}, which has not finished")

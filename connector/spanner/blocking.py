@@ -20,7 +20,7 @@ from connector.spanner.client import (
     session_name,
     tokens_of_application,
 )
-from connector.spanner.errors import Action, CallError, classify, classify_library
+from connector.spanner.errors import CallAction, CallError, classify, classify_library
 from connector.spanner.transport import blocking_channel
 
 STREAM_TIMEOUT = 3600.0
@@ -111,7 +111,7 @@ class BlockingClient:
     def failed(self, error: grpc.RpcError | GoogleAPICallError | RetryError) -> CallError:
         """Classifies the error of a call; a token that Spanner has refused is renewed before the next call."""
         found = classify(error) if isinstance(error, grpc.RpcError) else classify_library(error)
-        if found.action is Action.WAIT:
+        if found.action is CallAction.WAIT:
             self.renew_token()
         return replace(found, proxy=self.proxy)
 

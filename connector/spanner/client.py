@@ -26,7 +26,7 @@ from connector.process import EMULATOR_HOST
 from connector.proxies import grpc_proxy
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
-from connector.spanner.errors import READER, Access, Action, classify, no_answer_hint, setup_error
+from connector.spanner.errors import READER, Access, CallAction, classify, no_answer_hint, setup_error
 from connector.spanner.tokens import Tokens
 from connector.spanner.transport import Transport
 
@@ -153,12 +153,12 @@ class SpannerClient:
             except grpc.RpcError as error:
                 found = replace(classify(error), proxy=self.proxy)
                 now = asyncio.get_running_loop().time()
-                is_first = found.action is Action.WAIT and self._session is None  # nothing was accepted yet
-                if found.action is Action.STOP or is_first or now + pause > deadline:
+                is_first = found.action is CallAction.WAIT and self._session is None  # nothing was accepted yet
+                if found.action is CallAction.STOP or is_first or now + pause > deadline:
                     cause = error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
                     cause.__cause__ = None
                     raised = setup_error(found, self.database, self.access)
-                    if found.action is Action.WAIT and not is_first:  # they were accepted before, and may be again
+                    if found.action is CallAction.WAIT and not is_first:  # they were accepted before, and may be again
                         raised = UnreachableError(raised.args[0], hint=raised.hint)
                     raise raised from cause
                 await asyncio.sleep(pause)
@@ -201,9 +201,9 @@ class SpannerClient:
                     yield messages
         except grpc.RpcError as error:
             action = classify(error).action
-            if action is Action.NEW_SESSION and self._session == session:
+            if action is CallAction.NEW_SESSION and self._session == session:
                 self._session = None
-            if action is Action.WAIT and self._tokens is not None:
+            if action is CallAction.WAIT and self._tokens is not None:
                 self._tokens.renew()
             raise
 

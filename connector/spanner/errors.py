@@ -33,7 +33,7 @@ from connector.proxies import hint as proxy_hint
 from connector.spanner.refusals import permission_in, refusal
 
 
-class Action(Enum):
+class CallAction(Enum):
     """The action that follows an error."""
 
     RETRY = "retry"
@@ -66,7 +66,7 @@ class CallError:
 
     code: grpc.StatusCode
     message: str
-    action: Action
+    action: CallAction
     details: ErrorDetails = NO_DETAILS
     proxy: str = ""
     """The environment variable with the proxy that the call went through."""
@@ -164,19 +164,19 @@ def is_lost_session(found: CallError) -> bool:
 
 def classified(code: grpc.StatusCode, message: str, details: ErrorDetails = NO_DETAILS) -> CallError:
     """Classifies an error by its code, its message and its details."""
-    found = CallError(code, message, Action.STOP, details)
+    found = CallError(code, message, CallAction.STOP, details)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
-        action = Action.STOP  # this client's own limit: a retry would exceed it again
+        action = CallAction.STOP  # this client's own limit: a retry would exceed it again
     elif code in _RETRIED or (code is grpc.StatusCode.INTERNAL and _BROKEN_TRANSPORT.search(message)):
-        action = Action.RETRY
+        action = CallAction.RETRY
     elif code is grpc.StatusCode.CANCELLED or is_lost_session(found):
-        action = Action.NEW_SESSION
+        action = CallAction.NEW_SESSION
     elif code is grpc.StatusCode.UNAUTHENTICATED:
-        action = Action.WAIT
+        action = CallAction.WAIT
     elif code is grpc.StatusCode.UNKNOWN and _BROKEN_TRANSPORT.search(message):
-        action = Action.RETRY
+        action = CallAction.RETRY
     else:
-        action = Action.STOP
+        action = CallAction.STOP
     return replace(found, action=action)
 
 
@@ -219,7 +219,7 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
     names = [f"{access.section}.{name}" for name in ("project", "instance", "database")]
     if found.code is grpc.StatusCode.UNAUTHENTICATED:
         return unauthenticated(found, database)
-    if found.action is not Action.STOP:
+    if found.action is not CallAction.STOP:
         has_token = "metadata from plugin failed" not in found.message
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
@@ -372,12 +372,12 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
     if container := gone_container(found):
         return StreamGoneError(f"the {container} is gone: {what} ({found})", hint="Check the source's configuration.")
     is_gone = found.code in codes and _SNAPSHOT_GONE.search(found.message)
-    if is_gone or (found.action is Action.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND):
+    if is_gone or (found.action is CallAction.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND):
         return SnapshotLostError(
             f"{what} can no longer be read: the transaction is gone ({found})",
             hint="Divide the table into partitions again.",
         )
-    if found.action is not Action.STOP:
+    if found.action is not CallAction.STOP:
         return UnreachableError(
             f"Spanner does not return the rows of {what} ({found})",
             hint=no_answer_hint(READER.section, found.proxy),

@@ -36,7 +36,7 @@ MESSAGE = 64
 """Bytes of memory that a message takes in addition to its own."""
 
 
-class Gathered:
+class GatheredMessages:
     """The messages that are read and not yet taken; the base of both ways to read.
 
     Args:
@@ -115,7 +115,7 @@ class Gathered:
         self._wake()
 
 
-class Awaited(Gathered):
+class Awaited(GatheredMessages):
     """Awaits a call of grpc.aio in a task, from now until it ends or :meth:`end`."""
 
     def __init__(self, call: grpc.aio.UnaryStreamCall) -> None:
@@ -143,7 +143,7 @@ class Awaited(Gathered):
                 await self._room.wait()
 
 
-class Call(Protocol):
+class BytesCall(Protocol):
     """A call of gRPC's synchronous API whose messages stay bytes."""
 
     def __iter__(self) -> Iterator[bytes]: ...
@@ -152,10 +152,10 @@ class Call(Protocol):
         """Ends the iteration with CANCELLED, in whichever thread it runs."""
 
 
-class Pump(Gathered):
+class Pump(GatheredMessages):
     """Iterates a call in one of the ``threads``, from now until it ends or :meth:`end`."""
 
-    def __init__(self, call: Call, threads: Executor) -> None:
+    def __init__(self, call: BytesCall, threads: Executor) -> None:
         super().__init__(MOST_OF_A_PUMP)
         self._call = call
         self._ending = False

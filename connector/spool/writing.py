@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from connector.core.changes import Changes, chunks, integers
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder
@@ -35,7 +35,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class ResumePoint:
     """The point that a spool has reached: its last epoch, the watermark, the cut, and the schemas known there."""
 
     epoch: int
@@ -83,7 +83,7 @@ def initialize(
     return header
 
 
-def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
+def checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:
     """The point at which to continue reading: after the newest manifest, or the start of a spool that has none.
 
     Raises:
@@ -92,14 +92,14 @@ def checkpoint(spool: Spool, header: SpoolHeader) -> Checkpoint:
     latest = spool.latest()
     if latest == 0:
         cut = (CutPartition("", header.start),)
-        return Checkpoint(0, header.start - 1, cut, _schemas(spool, header.schema_keys))
+        return ResumePoint(0, header.start - 1, cut, _schemas(spool, header.schema_keys))
     manifest = spool.manifest(latest)
     if manifest.spool_id != header.spool_id:
         raise SpoolMismatchError(
             f"spool.json of {spool.path} is of spool {header.spool_id}, its epoch {latest} of {manifest.spool_id}",
             hint="Two daemons started it at once, or its files were mixed: choose another spool.path.",
         )
-    return Checkpoint(
+    return ResumePoint(
         latest,
         manifest.watermark_high,
         tuple(CutPartition(at.token, at.start_timestamp) for at in spool.cut(manifest)),
@@ -145,7 +145,7 @@ class SpoolWriter:
         self,
         spool: Spool,
         header: SpoolHeader,
-        at: Checkpoint,
+        at: ResumePoint,
         envelope: EnvelopeBuilder,
         keeps: Callable[[Changes], Changes],
         progress: Callable[[int], None] = lambda _: None,
@@ -176,7 +176,7 @@ class SpoolWriter:
         """Consumers that are done with epochs of another copy of this spool, as the last prune found."""
         return self._retention.strays
 
-    def seal(self, epoch: Epoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
+    def seal(self, epoch: SealedEpoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
 
         Args:

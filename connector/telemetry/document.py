@@ -93,7 +93,7 @@ class Epochs(msgspec.Struct):
     newest: int | UnsetType = UNSET
 
 
-class Buffer(msgspec.Struct):
+class BufferNode(msgspec.Struct):
     """Records that are held in memory."""
 
     bytes: int
@@ -129,7 +129,7 @@ class SinkNode(msgspec.Struct):
     stopped_tables: dict[str, str]
 
 
-class Retention(msgspec.Struct):
+class RetentionNode(msgspec.Struct):
     """The time for which Spanner keeps records, and the time until those after the sealed watermark are gone."""
 
     seconds: float
@@ -138,7 +138,7 @@ class Retention(msgspec.Struct):
     used: float | UnsetType = UNSET
 
 
-class Queries(msgspec.Struct):
+class QueriesNode(msgspec.Struct):
     """Partition queries sent, and their retries by the gRPC code of the error."""
 
     sent: int
@@ -160,15 +160,15 @@ class Status(msgspec.Struct):
     tables: list[TableThroughput]
     mods: dict[str, int]
     epochs: Epochs
-    buffer: Buffer
+    buffer: BufferNode
     spool: SpoolNode
     consumers: list[ConsumerNode]
     sink: SinkNode
-    queries: Queries
+    queries: QueriesNode
     errors: list[dict[str, Any]]
     backfills: list[dict[str, Any]]
     figures: dict[str, float]
-    retention: Retention | UnsetType = UNSET
+    retention: RetentionNode | UnsetType = UNSET
     window: dict[str, Any] | UnsetType = UNSET
     window_in_progress: dict[str, Any] | UnsetType = UNSET
 

@@ -2,9 +2,9 @@
 
 import time
 
-from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerProgress, Facts, Holder, Mended, alarms
+from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerLag, Facts, Mended, WatermarkHolder, alarms
 from connector.core.health.retries import DAEMON, STORAGE, Retry, merged
-from connector.core.partitions.partition import State
+from connector.core.partitions.partition import PartitionState
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
 from connector.spool.storage.failing import FAILING
@@ -28,7 +28,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.state(),
         watermark,
         [
-            ConsumerProgress(one.name, delivered(one, metrics) or watermark, max(metrics.newest_epoch - one.epoch, 0))
+            ConsumerLag(one.name, delivered(one, metrics) or watermark, max(metrics.newest_epoch - one.epoch, 0))
             for one in consumers.known
         ],
         metrics.spool_bytes,
@@ -56,11 +56,11 @@ def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
     return [*metrics.failing.lasting(now), *storage]
 
 
-def _holder(metrics: ReaderMetrics) -> Holder | None:
+def _holder(metrics: ReaderMetrics) -> WatermarkHolder | None:
     """The partition that holds the watermark, if there are others."""
-    alive = [one for one in metrics.graph() if one.state is not State.FINISHED]
+    alive = [one for one in metrics.graph() if one.state is not PartitionState.FINISHED]
     if len(alive) < 2:
         return None
     lowest = min(alive, key=lambda one: one.progress)
     ahead = sum(one.progress - lowest.progress >= AHEAD for one in alive)
-    return Holder(partition_name(lowest.token), lowest.progress, ahead)
+    return WatermarkHolder(partition_name(lowest.token), lowest.progress, ahead)

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from heapq import nlargest
 
-from connector.core.partitions.partition import Partition, State
+from connector.core.partitions.partition import Partition, PartitionState
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.telemetry.document import UNSET, GraphPartition, HistoryPoint, TableThroughput
@@ -16,7 +16,7 @@ _POINTS = 360
 _PARTITIONS = 300
 
 
-class History:
+class RecentHistory:
     """The last hour, a point each ten seconds, and the newest 300 partitions.
 
     Attributes:
@@ -86,10 +86,10 @@ def _described(partition: Partition) -> GraphPartition:
 
 
 _STATES = {
-    State.CREATED: "waiting",
-    State.SCHEDULED: "reading",
-    State.RUNNING: "reading",
-    State.FINISHED: "finished",
+    PartitionState.CREATED: "waiting",
+    PartitionState.SCHEDULED: "reading",
+    PartitionState.RUNNING: "reading",
+    PartitionState.FINISHED: "finished",
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from connector.core.changes import Changes, integers
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.health.alarms import AlarmLog, FailedSink, Mended
 from connector.core.health.retries import RetryLog
 from connector.core.health.states import StateRecord, StreamState
@@ -147,7 +147,7 @@ class ReaderMetrics:
         self.records += records
         self.mods += mods
 
-    def sealed(self, epoch: Epoch) -> None:
+    def sealed(self, epoch: SealedEpoch) -> None:
         """Counts an epoch that was delivered."""
         self.epochs += 1
         self.sealed_watermark = epoch.high

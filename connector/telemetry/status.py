@@ -14,7 +14,7 @@ from connector.telemetry.consumers import ConsumerState, ConsumerStates, deliver
 from connector.telemetry.document import UNSET, Status
 from connector.telemetry.exporter import figures, lag, runway, version
 from connector.telemetry.health import facts_of
-from connector.telemetry.history import History
+from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
 
 STUCK_AFTER = 30.0
@@ -41,7 +41,7 @@ class Reporter:
         self._metrics = metrics
         self._consumers = consumers
         self.turned = time.monotonic()
-        self.history = History()
+        self.history = RecentHistory()
 
     def stuck(self) -> str:
         """The reason why the process counts as stuck; empty if it does not."""
@@ -95,13 +95,13 @@ class Reporter:
             tables=self.history.tables(metrics),
             mods=dict(metrics.mods_by_type),
             epochs=document.Epochs(metrics.epochs, metrics.sealed_mods, metrics.newest_epoch or UNSET),
-            buffer=document.Buffer(metrics.held_bytes),
+            buffer=document.BufferNode(metrics.held_bytes),
             spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, metrics.spool_bytes),
             consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
                 config.sink.type, metrics.dead_letters, metrics.sink_restarts, dict(metrics.stopped_tables)
             ),
-            queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
+            queries=document.QueriesNode(metrics.queries, dict(metrics.retries_by_code)),
             errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             figures=figures(metrics),
@@ -131,14 +131,14 @@ class Reporter:
         since = self._metrics.alarms.since(alarm)
         return node | ({"since": format_rfc3339(since)} if since else {})
 
-    def _retention(self) -> "document.Retention | document.UnsetType":
+    def _retention(self) -> "document.RetentionNode | document.UnsetType":
         if not self._metrics.retention:
             return UNSET
         is_default = self._metrics.state().retention.is_default
         seconds, left = self._metrics.retention / SECOND, runway(self._metrics)
         if left is None:
-            return document.Retention(seconds, is_default)
-        return document.Retention(seconds, is_default, left, round(1 - left / seconds, 6))
+            return document.RetentionNode(seconds, is_default)
+        return document.RetentionNode(seconds, is_default, left, round(1 - left / seconds, 6))
 
 
 def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNode:

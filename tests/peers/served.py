@@ -17,7 +17,7 @@ from connector.config import Config, validated
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.read import read
 from connector.errors import SpannerCdcError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.reader.tail import tail
 from emulator import FaultPlan, Framing, Scenario, ScriptedServer
 from emulator.scripted.server import _Handler
@@ -149,8 +149,8 @@ def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = N
     asyncio.run(main())
 
 
-def _stop(config: Config) -> Stop:
-    return Stop(drain_timeout=config.drain_timeout)
+def _stop(config: Config) -> StopRequest:
+    return StopRequest(drain_timeout=config.drain_timeout)
 
 
 def events_of_spool(spool: Path) -> list[Event]:

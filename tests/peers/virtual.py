@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL, Dialect
-from connector.core.epoch import Epoch, incomplete_transactions
+from connector.core.epoch import SealedEpoch, incomplete_transactions
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND, parse
@@ -83,7 +83,7 @@ class Reading:
     at: Checkpoint
     no_room_for: float = 0.0
     """Seconds for which the first epoch waits for room."""
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: list[SealedEpoch] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     sent: list[SentQuery] = field(default_factory=list)
     metrics: Gauges = field(default_factory=Gauges)
@@ -104,7 +104,7 @@ class Reading:
             self.no_room_for = 0.0
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.sleep(0)
         assert epoch.low == self.at.watermark < epoch.high, "the watermark moved back, or left a gap"
         assert not incomplete_transactions(epoch.changes), "a transaction is incomplete"

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND, parse
@@ -99,7 +99,7 @@ class SpoolMaker:
     def seal(self, *records: DataChangeRecord, high: int | None = None, final: bool = False) -> int:
         """Seals these records, up to ``high`` or the last of them, as the next epoch; returns its number."""
         low, self.watermark = self.watermark, high or records[-1].commit_timestamp
-        epoch = Epoch(low, self.watermark, records, sum(record.size for record in records))
+        epoch = SealedEpoch(low, self.watermark, records, sum(record.size for record in records))
         return self.writer.seal(epoch, [CutPartition("token", START)], now=self.watermark, final=final).epoch
 
     def restart_at(self, timestamp: int) -> int:

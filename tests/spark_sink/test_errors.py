@@ -30,7 +30,7 @@ from spark_sink.run import _final_if_permanent
 NOT_IN_SPARK = {
     "connector.spanner.workers.failures.WorkerBugError",
     "connector.daemon.sink_process.SinkConfigurationError",
-    "connector.daemon.sink_process.SinkError",
+    "connector.daemon.sink_process.SinkProcessError",
     "connector.daemon.sink_process.SinkFailedPermanentlyError",
     "connector.daemon.sink_process.SinkDataLostError",
 }

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource
 from connector.config import validated
 from connector.config.loading import Config
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import forget, register, sink_lock
 from connector.spool.reading import Spool
@@ -86,7 +86,7 @@ def delivery(spool: Spool) -> Delivery:
 def done(spool: Spool, *tables: str) -> None:
     """Records that the backfill of these tables is done."""
     states = [TableProgress(table=table, state="done" if table in tables else "read") for table in "AB"]
-    write_progress(spool_of(spool, 1), Progress(updated=T, tables=tuple(states)))
+    write_progress(spool_of(spool, 1), BackfillProgress(updated=T, tables=tuple(states)))
 
 
 def test_each_table_is_settled_once_when_its_own_backfill_ends(

@@ -19,13 +19,13 @@ from connector.errors import ConfigurationError
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
 
-Report = dict[str, object]
+Description = dict[str, object]
 
 _OPTION = re.compile(r"^sink(\.\w+)?: ")
 """Before an error of a configuration, which there is none of here."""
 
 
-async def discovered(config: SourceConfig) -> list[Report]:
+async def discovered(config: SourceConfig) -> list[Description]:
     """Describes the change streams of a database.
 
     Raises:
@@ -48,7 +48,7 @@ def sinks() -> dict[str, SinkType[SinkConfig]]:
     return found
 
 
-def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkType[SinkConfig]]) -> Report:
+def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkType[SinkConfig]]) -> Description:
     """A change stream, its options, and the tables that it watches.
 
     Args:
@@ -56,7 +56,7 @@ def described(stream: ChangeStream, dialect: Dialect, known: Mapping[str, SinkTy
         dialect: of its database.
         known: sinks, by their names.
     """
-    report: Report = {
+    report: Description = {
         "change_stream": stream.name,
         "dialect": dialect.name,
         "retention_period": stream.retention_period,
@@ -96,7 +96,7 @@ def unified_type(type_json: str) -> object:
     return {"type": "array", "items": schema} if column.is_array else schema
 
 
-def _table(table: TableSchema, stream: ChangeStream, known: Mapping[str, SinkType[SinkConfig]]) -> Report:
+def _table(table: TableSchema, stream: ChangeStream, known: Mapping[str, SinkType[SinkConfig]]) -> Description:
     types: dict[str, dict[str, str]] = defaultdict(dict)
     problems = {}
     for name, sink in known.items():
@@ -105,7 +105,7 @@ def _table(table: TableSchema, stream: ChangeStream, known: Mapping[str, SinkTyp
                 types[column][variant] = text
         if found := list(sink.table_problems(table)):
             problems[name] = found
-    report: Report = {
+    report: Description = {
         "table": table.table,
         "primary_keys": list(table.primary_keys),
         "columns": [
@@ -124,8 +124,8 @@ def _table(table: TableSchema, stream: ChangeStream, known: Mapping[str, SinkTyp
     return report | ({"problems": problems} if problems else {})
 
 
-def _spanner_database(stream: ChangeStream, dialect: Dialect) -> Report:
-    schemas: dict[str, list[Report]] = defaultdict(list)
+def _spanner_database(stream: ChangeStream, dialect: Dialect) -> Description:
+    schemas: dict[str, list[Description]] = defaultdict(list)
     for table in stream.tables:
         schema, _, name = table.table.rpartition(".")
         columns = [

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
-from connector.cli.discovering.objects import Report
+from connector.cli.discovering.objects import Description
 
 
-def streams_text(streams: Iterable[Report]) -> str:
+def streams_text(streams: Iterable[Description]) -> str:
     """The description of change streams, as text."""
     lines: list[str] = []
     for stream in streams:

@@ -48,7 +48,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerProgress:
+class ConsumerLag:
     """A consumer, and how many epochs it has not passed.
 
     ``watermark`` is the timestamp up to which all that was committed is delivered, in nanoseconds since 1970: right
@@ -61,7 +61,7 @@ class ConsumerProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class WatermarkHolder:
     """The partition whose watermark is the lowest, with that, and how many partitions are a minute or more past it."""
 
     partition: str
@@ -112,12 +112,12 @@ class Facts:
     now: int
     state: StateRecord
     watermark: int = 0
-    consumers: Sequence[ConsumerProgress] = ()
+    consumers: Sequence[ConsumerLag] = ()
     spool_bytes: int = 0
     max_bytes: int = 0
     stopped_tables: Sequence[str] = ()
     dead_letters: int = 0
-    holder: Holder | None = None
+    holder: WatermarkHolder | None = None
     standstills: Mended = Mended()
     sink_restarts: Mended = Mended()
     retries: Sequence[Retry] = ()

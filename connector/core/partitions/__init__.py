@@ -6,22 +6,22 @@ from connector.core.partitions.partition import (
     NOTHING,
     TRANSITIONS,
     CutPartition,
-    Event,
     IllegalTransitionError,
     Partition,
-    State,
+    PartitionEvent,
+    PartitionState,
 )
 
 __all__ = [
     "NOTHING",
     "TRANSITIONS",
     "CutPartition",
-    "Event",
     "Follows",
     "IllegalTransitionError",
     "LeastParent",
     "Partition",
+    "PartitionEvent",
     "PartitionGraph",
-    "State",
+    "PartitionState",
     "follow_all",
 ]

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 
 from connector.core.partitions.following import Follows, follow_all
 from connector.core.partitions.indexes import LeastProgress, WaitingPartitions
-from connector.core.partitions.partition import NOTHING, CutPartition, Event, Partition, State
+from connector.core.partitions.partition import NOTHING, CutPartition, Partition, PartitionEvent, PartitionState
 from connector.core.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -94,20 +94,20 @@ class PartitionGraph:
 
     def laggards(self) -> list[Partition]:
         """The partitions that hold the watermark; a walk over all."""
-        unfinished = (p for p in self if p.end is None and p.state is not State.FINISHED)
+        unfinished = (p for p in self if p.end is None and p.state is not PartitionState.FINISHED)
         return [partition for partition in unfinished if partition.progress <= self._watermark]
 
     def unfinished_parents(self, token: str) -> list[str]:
         """The discovered parents that a partition waits for."""
         known = [self._partitions[parent] for parent in self[token].parents if parent in self._partitions]
-        return [parent.token for parent in known if parent.state is not State.FINISHED or parent.end is None]
+        return [parent.token for parent in known if parent.state is not PartitionState.FINISHED or parent.end is None]
 
     def ready(self) -> list[str]:
         """Schedules, and returns, the tokens whose parents have all finished and that start before the end."""
         ready = []
         for partition in self._waiting.candidates(self._watermark):
             if self._may_start(partition):
-                self._move(partition, Event.PARENTS_FINISHED)
+                self._move(partition, PartitionEvent.PARENTS_FINISHED)
                 ready.append(partition.token)
             else:
                 self._waiting.wait_for_watermark(partition, self._watermark)
@@ -168,7 +168,7 @@ class PartitionGraph:
     def sent(self, token: str) -> None:
         """The partition's query has been sent."""
         partition = self._partitions[token]
-        self._move(partition, Event.QUERY_SENT)
+        self._move(partition, PartitionEvent.QUERY_SENT)
         partition.ending = False
         partition.proved = NOTHING
 
@@ -179,7 +179,7 @@ class PartitionGraph:
         child partitions records returns all of them again: the progress is before their start.
         """
         partition = self._partitions[token]
-        self._move(partition, Event.QUERY_BROKE)
+        self._move(partition, PartitionEvent.QUERY_BROKE)
         return partition.progress
 
     def proved(self, token: str, timestamp: int) -> None:
@@ -278,7 +278,7 @@ class PartitionGraph:
         return partition.ends_at is None and self._reached_end(partition)
 
     def _finish(self, partition: Partition) -> None:
-        self._move(partition, Event.ENDED_FOR_GOOD)
+        self._move(partition, PartitionEvent.ENDED_FOR_GOOD)
         self.churn.update(self._churn_of(partition))
 
     def _churn_of(self, parent: Partition) -> Counter[str]:
@@ -295,7 +295,7 @@ class PartitionGraph:
         merged = [child for child in known if len(child.parents) > 1]
         for child in merged:
             parents = [self._partitions[token] for token in child.parents if token in self._partitions]
-            churn["merges"] += all(one.state is State.FINISHED for one in parents)
+            churn["merges"] += all(one.state is PartitionState.FINISHED for one in parents)
         if len(parent.children) > 1:
             churn["splits"] += 1
         elif not merged:
@@ -305,7 +305,7 @@ class PartitionGraph:
     def _reached_end(self, partition: Partition) -> bool:
         if self._end is None or partition.progress < self._end:
             return False
-        self._move(partition, Event.REACHED_END)
+        self._move(partition, PartitionEvent.REACHED_END)
         return True
 
     def _discovered(self, announcer: str, child: CutPartition, parents: frozenset[str]) -> bool:
@@ -326,13 +326,13 @@ class PartitionGraph:
         self._progress.add(added)
         self.unfinished += 1
 
-    def _move(self, partition: Partition, event: Event) -> None:
+    def _move(self, partition: Partition, event: PartitionEvent) -> None:
         before = partition.state
         partition.change_state(event)
-        if before is State.CREATED:
+        if before is PartitionState.CREATED:
             self._waiting.remove(partition)
-        if partition.state is State.FINISHED:
+        if partition.state is PartitionState.FINISHED:
             self.unfinished -= 1
             self._waiting.parent_finished(partition.token)
-        if event is Event.ENDED_FOR_GOOD:
+        if event is PartitionEvent.ENDED_FOR_GOOD:
             self._ended[partition.token] = partition

@@ -11,7 +11,7 @@ NOTHING = -(2**63)
 """Nothing has been proved: a timestamp before every other."""
 
 
-class State(Enum):
+class PartitionState(Enum):
     """The state of a partition."""
 
     CREATED = "created"
@@ -20,7 +20,7 @@ class State(Enum):
     FINISHED = "finished"
 
 
-class Event(Enum):
+class PartitionEvent(Enum):
     """Events in the life of a partition."""
 
     PARENTS_FINISHED = "parents finished"
@@ -30,14 +30,14 @@ class Event(Enum):
     REACHED_END = "reached the user's end"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.CREATED, Event.PARENTS_FINISHED): State.SCHEDULED,
-    (State.SCHEDULED, Event.QUERY_SENT): State.RUNNING,
-    (State.RUNNING, Event.QUERY_BROKE): State.SCHEDULED,
-    (State.RUNNING, Event.ENDED_FOR_GOOD): State.FINISHED,
-    (State.RUNNING, Event.REACHED_END): State.FINISHED,
-    (State.SCHEDULED, Event.ENDED_FOR_GOOD): State.FINISHED,
-    (State.SCHEDULED, Event.REACHED_END): State.FINISHED,
+TRANSITIONS: dict[tuple[PartitionState, PartitionEvent], PartitionState] = {
+    (PartitionState.CREATED, PartitionEvent.PARENTS_FINISHED): PartitionState.SCHEDULED,
+    (PartitionState.SCHEDULED, PartitionEvent.QUERY_SENT): PartitionState.RUNNING,
+    (PartitionState.RUNNING, PartitionEvent.QUERY_BROKE): PartitionState.SCHEDULED,
+    (PartitionState.RUNNING, PartitionEvent.ENDED_FOR_GOOD): PartitionState.FINISHED,
+    (PartitionState.RUNNING, PartitionEvent.REACHED_END): PartitionState.FINISHED,
+    (PartitionState.SCHEDULED, PartitionEvent.ENDED_FOR_GOOD): PartitionState.FINISHED,
+    (PartitionState.SCHEDULED, PartitionEvent.REACHED_END): PartitionState.FINISHED,
 }
 """Every transition of a partition. A query that breaks leaves it scheduled, to be queried again."""
 
@@ -70,7 +70,7 @@ class Partition:
     start: int
     progress: int
     parents: frozenset[str] = frozenset()
-    state: State = State.CREATED
+    state: PartitionState = PartitionState.CREATED
     ends_at: int | None = None
     """The first instant after the partition, once a record has announced it: the start of its children, or the instant
     after the timestamp of its end record."""
@@ -91,13 +91,13 @@ class Partition:
     @property
     def end(self) -> int | None:
         """The first instant after the partition, known once it has no more records."""
-        return self.ends_at if self.complete or self.state is State.FINISHED else None
+        return self.ends_at if self.complete or self.state is PartitionState.FINISHED else None
 
     def alive_at(self, instant: int) -> bool:
         """True if it covers ``instant``: started by then, and not known to have ended by then."""
         return self.start <= instant and (self.end is None or self.end > instant)
 
-    def change_state(self, event: Event) -> None:
+    def change_state(self, event: PartitionEvent) -> None:
         """Makes the transition of an event.
 
         Raises:

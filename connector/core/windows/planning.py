@@ -47,15 +47,15 @@ def deal(cut: Sequence[CutPartition], weights: Mapping[str, int], *, most: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """The length of windows, which follows from the last ones; start with ``Pace()``."""
+class WindowPace:
+    """The length of windows, which follows from the last ones; start with ``WindowPace()``."""
 
     length: int = FIRST_LENGTH
     """Nanoseconds of commit time of the next window, at most."""
     bytes_per_second: float = 0.0
     """Bytes a second of commit time, as the last windows had."""
 
-    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> "Pace":  # noqa: A002 - the word of every report
+    def after(self, *, span: int, bytes: int, behind: int, partitions: int) -> "WindowPace":  # noqa: A002 - the word of every report
         """The pace after a window was sealed: longer while behind, shorter at the head of an idle stream.
 
         Args:
@@ -77,14 +77,14 @@ class Pace:
             length = self.length
         if rate > 0:
             length = min(length, max(int(MOST_BYTES / rate * SECOND), SECOND))
-        return Pace(length, rate)
+        return WindowPace(length, rate)
 
     def expected_bytes(self, span: int) -> int:
         """Bytes that are expected of a window of ``span`` nanoseconds; 0 where nothing is known."""
         return int(self.bytes_per_second * span / SECOND)
 
 
-def next_window(low: int, clock: int, pace: Pace, *, end: int | None = None) -> int | None:
+def next_window(low: int, clock: int, pace: WindowPace, *, end: int | None = None) -> int | None:
     """The ``high`` of the window that follows ``low``; None where Spanner's clock has not passed it yet.
 
     A window never spans a full minute of commit time.

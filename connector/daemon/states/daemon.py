@@ -13,7 +13,7 @@ from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, St
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
-from connector.reader.stopping import Stop, Stoppable
+from connector.reader.stopping import Stoppable, StopRequest
 from connector.spool.lifecycle import (
     MOST_ERRORS,
     ErrorEvent,
@@ -169,7 +169,7 @@ class Lifecycle:
             await self._write(lambda record: replace(record, clock_ahead=ahead))
 
     @asynccontextmanager
-    async def pausing(self, reader: Stoppable, stop: Stop) -> AsyncIterator[None]:
+    async def pausing(self, reader: Stoppable, stop: StopRequest) -> AsyncIterator[None]:
         """Surrounds the running of a reader: drains it when a pause is requested, and records that it drains."""
 
         async def pause() -> None:
@@ -191,7 +191,7 @@ class Lifecycle:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def continues(self, stop: Stop) -> bool:
+    async def continues(self, stop: StopRequest) -> bool:
         """True if reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
 
         A pause that was taken back while the reader drained has drained it, too.
@@ -199,7 +199,7 @@ class Lifecycle:
         drained, self._has_drained = self._has_drained, False
         return (drained or self.pause_requested) and not stop.requested and await self.resumed(stop)
 
-    async def resumed(self, stop: Stop) -> bool:
+    async def resumed(self, stop: StopRequest) -> bool:
         """Waits while the stream is paused; False if a stop is requested meanwhile."""
         if not self.pause_requested:
             return not stop.requested
@@ -222,7 +222,7 @@ class Lifecycle:
 
 
 @asynccontextmanager
-async def living(spool: Spool, stop: Stop) -> AsyncIterator[Lifecycle]:
+async def living(spool: Spool, stop: StopRequest) -> AsyncIterator[Lifecycle]:
     """The states of a daemon while the context is open; the caller holds the spool's lock.
 
     An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from connector.check.needs import sections_of
 from connector.config.loading import load
-from connector.core.health.alarms import ConsumerProgress, Facts, alarms, retention_used, summary
+from connector.core.health.alarms import ConsumerLag, Facts, alarms, retention_used, summary
 from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill_report import rejected
+from connector.daemon.backfill_report import Report, rejected
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
@@ -21,7 +21,6 @@ from connector.spool.sink_report import NOTHING, failed_sinks, reports_of, resta
 from connector.spool.summaries import EpochSummary, held_bytes
 from connector.telemetry.retrying import retries_of_others
 
-Report = dict[str, object]
 _SHOWN_ERRORS = 20
 
 
@@ -107,7 +106,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         state,
         watermark,
         [
-            ConsumerProgress(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0))
+            ConsumerLag(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0))
             for one in known
         ],
         held_bytes(epochs),

@@ -18,13 +18,13 @@ from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, terminal
 from connector.proof.audit.comparing_sink import AuditTotals, ComparingSink
-from connector.proof.audit.findings import Findings, Kind
-from connector.proof.audit.spans import Span, parse_share, sampled, without
+from connector.proof.audit.findings import AuditFindings, Kind
+from connector.proof.audit.spans import CommitSpan, parse_share, sampled, without
 from connector.proof.audit.spool_rows import AuditedSpool
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
-from connector.reader.retained import first_start
-from connector.reader.stopping import Stop
+from connector.reader.starting import first_start
+from connector.reader.stopping import StopRequest
 from connector.spool.gaps import GapRecord, gaps
 from connector.spool.late_store import LateReport, late_report
 from connector.spool.reading import Spool, SpoolHeader
@@ -77,8 +77,8 @@ class AuditReport:
     """
 
     request: AuditRequest
-    span: Span
-    spans: list[Span]
+    span: CommitSpan
+    spans: list[CommitSpan]
     totals: AuditTotals
     notes: list[str]
     gaps: list[GapRecord]
@@ -89,7 +89,7 @@ class AuditReport:
     reached: int | None = None
 
     @property
-    def findings(self) -> Findings:
+    def findings(self) -> AuditFindings:
         """The findings so far."""
         return self.totals.findings
 
@@ -217,7 +217,7 @@ def _config_of(header: SpoolHeader) -> Config:
     return validated({"source": header.source.model_dump()})
 
 
-async def audit(request: AuditRequest, stop: Stop, *, planned: Callable[[AuditReport], None]) -> None:
+async def audit(request: AuditRequest, stop: StopRequest, *, planned: Callable[[AuditReport], None]) -> None:
     """Compares the spool with its change stream, until the range's end or until ``stop``.
 
     Args:
@@ -254,7 +254,12 @@ async def audit(request: AuditRequest, stop: Stop, *, planned: Callable[[AuditRe
 
 
 async def _compare(
-    span: Span, report: AuditReport, stream: OpenStream, spool: AuditedSpool, metrics: ReaderMetrics, stop: Stop
+    span: CommitSpan,
+    report: AuditReport,
+    stream: OpenStream,
+    spool: AuditedSpool,
+    metrics: ReaderMetrics,
+    stop: StopRequest,
 ) -> None:
     """Reads and compares a span."""
     sink = ComparingSink(stream.source, tuple(stream.stream.tables), stream.filter, spool.rows(span), report.totals)
@@ -293,7 +298,7 @@ def _gaps_and_late(spool: Spool) -> tuple[tuple[GapRecord, ...], LateReport]:
     return gaps(spool, newest), late_report(spool)
 
 
-def _requested(request: AuditRequest, stream: OpenStream, spool: AuditedSpool) -> tuple[Span, list[str]]:
+def _requested(request: AuditRequest, stream: OpenStream, spool: AuditedSpool) -> tuple[CommitSpan, list[str]]:
     """The range that was asked for, clipped to what the spool keeps; notes say so."""
     start = spool.low + 1 if request.start is None else stream.resolve(request.start)
     end = spool.high if request.end is None else stream.resolve(request.end)
@@ -311,10 +316,10 @@ def _requested(request: AuditRequest, stream: OpenStream, spool: AuditedSpool) -
         notes.append(f"the spool's newest epoch ends at {format_rfc3339(end)}")
     if end < start:
         raise ConfigurationError([f"--from, --to: the spool keeps no epochs of that range: {'; '.join(notes)}"])
-    return Span(start, end), notes
+    return CommitSpan(start, end), notes
 
 
-async def _retained(span: Span, stream: OpenStream, notes: list[str]) -> Span:
+async def _retained(span: CommitSpan, stream: OpenStream, notes: list[str]) -> CommitSpan:
     """The part of a range that Spanner retains for long enough to read it; a note says so if it is less.
 
     Spanner is asked: its retention period may have been changed since, or is not known.
@@ -348,4 +353,4 @@ async def _retained(span: Span, stream: OpenStream, notes: list[str]) -> Span:
             f"what was committed before {format_rfc3339(start)} is not audited: change stream {stream.stream.name}"
             f" can be read from {format_rfc3339(first)} on; its retention period is {stream.stream.retention}"
         )
-    return Span(start, span.end)
+    return CommitSpan(start, span.end)

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from connector.core.changes import Changes
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.filters import RecordFilter
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.proof.audit.comparison import differences
-from connector.proof.audit.findings import Findings
+from connector.proof.audit.findings import AuditFindings
 from connector.proof.audit.rows import ComparableRows
 from connector.proof.audit.spool_rows import SpanRows
 
@@ -34,7 +34,7 @@ class AuditTotals:
 
     transactions: int = 0
     mods: int = 0
-    findings: Findings = field(default_factory=Findings)
+    findings: AuditFindings = field(default_factory=AuditFindings)
 
 
 class ComparingSink:
@@ -70,7 +70,7 @@ class ComparingSink:
         """There is always room: :meth:`deliver` returns when all is compared."""
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Compares an epoch.
 
         Raises:
@@ -82,7 +82,7 @@ class ComparingSink:
         finally:
             await asyncio.wait({comparing})  # a thread cannot be cancelled
 
-    def _compare(self, epoch: Epoch) -> None:
+    def _compare(self, epoch: SealedEpoch) -> None:
         for changes, high in _slices(epoch):
             self._compare_slice(changes, high)
         # Arrow's pool keeps freed memory for each thread that it was used in.
@@ -105,7 +105,7 @@ class ComparingSink:
         return ComparableRows.of(self._envelope.build(kept, self._registry, 0))[0]
 
 
-def _slices(epoch: Epoch) -> Iterator[tuple[Changes, int]]:
+def _slices(epoch: SealedEpoch) -> Iterator[tuple[Changes, int]]:
     """The records in slices of about :data:`SLICE_BYTES`, which split no commit timestamp; each with its end."""
     changes = epoch.changes
     ends = np.cumsum(changes.sizes)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.changes import Int64s, integers
+from connector.core.value_texts import Bools
 from connector.proof.audit.findings import Finding, Kind
-from connector.proof.audit.rows import FIELDS, Bools, ComparableRows
+from connector.proof.audit.rows import FIELDS, ComparableRows
 from connector.proof.audit.transaction import IDENTITY, differing, whole
 
 

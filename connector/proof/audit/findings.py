@@ -120,7 +120,7 @@ class EpochFinding:
 Finding = TransactionFinding | EpochFinding
 
 
-class Findings:
+class AuditFindings:
     """Counts findings, and keeps the first :data:`MOST_FINDINGS` of them."""
 
     def __init__(self) -> None:

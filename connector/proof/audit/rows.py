@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.core.changes import Int64s, integers
 from connector.core.filters import RecordFilter
+from connector.core.value_texts import Bools
 from connector.envelope.envelope import SCHEMA, SOURCE_METADATA
-
-Bools = npt.NDArray[np.bool_]
 
 JSON_FIELDS = ("payload", "before")
 """Fields that hold the text of a JSON object: texts that differ may hold the same values."""

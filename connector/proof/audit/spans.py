@@ -13,7 +13,7 @@ _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CommitSpan:
     """Commit timestamps from ``start`` to ``end``, both inclusive, in nanoseconds since 1970."""
 
     start: int
@@ -33,19 +33,19 @@ def parse_share(text: str) -> int:
     return share
 
 
-def without(spans: Iterable[Span], low: int, high: int) -> Iterator[Span]:
+def without(spans: Iterable[CommitSpan], low: int, high: int) -> Iterator[CommitSpan]:
     """The spans without what was committed in (low, high]."""
     for span in spans:
         if span.end <= low or span.start > high:
             yield span
             continue
         if span.start <= low:
-            yield Span(span.start, low)
+            yield CommitSpan(span.start, low)
         if span.end > high:
-            yield Span(high + 1, span.end)
+            yield CommitSpan(high + 1, span.end)
 
 
-def sampled(spans: Iterable[Span], share: int, seed: str) -> list[Span]:
+def sampled(spans: Iterable[CommitSpan], share: int, seed: str) -> list[CommitSpan]:
     """The minutes of the spans that are drawn; neighbours are one span.
 
     Whether a minute is drawn depends on ``seed`` and on the minute alone, so that equal audits read the same. If none
@@ -56,8 +56,8 @@ def sampled(spans: Iterable[Span], share: int, seed: str) -> list[Span]:
         share: how many are drawn, in parts of 2**64.
         seed: any text.
     """
-    drawn: list[Span] = []
-    nearest: tuple[int, Span] | None = None
+    drawn: list[CommitSpan] = []
+    nearest: tuple[int, CommitSpan] | None = None
     for one in _minutes(spans):
         rank = _rank(one, seed)
         if nearest is None or rank < nearest[0]:
@@ -65,20 +65,20 @@ def sampled(spans: Iterable[Span], share: int, seed: str) -> list[Span]:
         if rank >= share:
             continue
         if drawn and drawn[-1].end + 1 == one.start:
-            drawn[-1] = Span(drawn[-1].start, one.end)
+            drawn[-1] = CommitSpan(drawn[-1].start, one.end)
         else:
             drawn.append(one)
     return drawn or ([nearest[1]] if nearest else [])
 
 
-def _minutes(spans: Iterable[Span]) -> Iterator[Span]:
+def _minutes(spans: Iterable[CommitSpan]) -> Iterator[CommitSpan]:
     for span in spans:
         start = span.start
         while start <= span.end:
             end = min(start - start % MINUTE + MINUTE - 1, span.end)
-            yield Span(start, end)
+            yield CommitSpan(start, end)
             start = end + 1
 
 
-def _rank(minute: Span, seed: str) -> int:
+def _rank(minute: CommitSpan, seed: str) -> int:
     return int.from_bytes(blake2b(f"{seed}/{minute.start // MINUTE}".encode(), digest_size=8).digest())

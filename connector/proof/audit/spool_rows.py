@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolError
-from connector.proof.audit.findings import EpochFinding, Findings
+from connector.proof.audit.findings import AuditFindings, EpochFinding
 from connector.proof.audit.rows import ComparableRows, NotComparableError
-from connector.proof.audit.spans import Span
+from connector.proof.audit.spans import CommitSpan
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.summaries import EpochSummary
@@ -34,7 +34,7 @@ class AuditedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComparablePart:
     """The spool's rows of a range of commit time, and the ranges (low, high] that cannot be compared."""
 
     rows: ComparableRows
@@ -72,7 +72,7 @@ class AuditedSpool:
         SpoolError: it has no epochs, or those of a backfill, or its folder cannot be read.
     """
 
-    def __init__(self, spool: Spool, header: SpoolHeader, keeps: RecordFilter, findings: Findings) -> None:
+    def __init__(self, spool: Spool, header: SpoolHeader, keeps: RecordFilter, findings: AuditFindings) -> None:
         self._spool = spool
         self._header = header
         self._keeps = keeps
@@ -100,7 +100,7 @@ class AuditedSpool:
         """The newest epoch's watermark; nanoseconds since 1970."""
         return self._index.highs[-1]
 
-    def rows(self, span: Span) -> "SpanRows":
+    def rows(self, span: CommitSpan) -> "SpanRows":
         """The rows of a span."""
         return SpanRows(self._epochs_of(span), span)
 
@@ -129,7 +129,7 @@ class AuditedSpool:
                     f" {format_rfc3339(int(highs[place]))}",
                 )
 
-    def _epochs_of(self, span: Span) -> Iterator[AuditedEpoch]:
+    def _epochs_of(self, span: CommitSpan) -> Iterator[AuditedEpoch]:
         index = self._index
         reached = span.start - 1
         for place in range(bisect_left(index.highs, span.start), len(index.numbers)):
@@ -213,12 +213,12 @@ class SpanRows:
         span: the span.
     """
 
-    def __init__(self, epochs: Iterable[AuditedEpoch], span: Span) -> None:
+    def __init__(self, epochs: Iterable[AuditedEpoch], span: CommitSpan) -> None:
         self._epochs = iter(epochs)
         self._held: deque[AuditedEpoch] = deque()
         self._read_to = self._taken_to = span.start - 1
 
-    def upto(self, high: int) -> Part:
+    def upto(self, high: int) -> ComparablePart:
         """The rows that were committed after the previous part, up to ``high``."""
         while self._read_to < high:
             epoch = next(self._epochs, None)
@@ -231,7 +231,7 @@ class SpanRows:
         while self._held and self._held[0].high <= high:
             self._held.popleft()
         self._taken_to = high
-        return Part(ComparableRows.joined(rows), left_out)
+        return ComparablePart(ComparableRows.joined(rows), left_out)
 
 
 def _text(error: Exception) -> str:

@@ -26,7 +26,7 @@ FEW = 16 * 1024
 """Blocks of at most so many bytes go to the row decoder: columns have a fixed cost, however few rows they hold."""
 
 Item = Record | Changes
-Columns = Callable[[bytes, int], Changes | None]
+ColumnDecoder = Callable[[bytes, int], Changes | None]
 """Decodes many rows at once.
 
 Takes the joined bytes of google.spanner.v1.PartialResultSets, and the time at which they were received, in Unix
@@ -43,7 +43,7 @@ class Decoder:
         knows: whether ``columns`` can decode the rows of a query with this google.spanner.v1.ResultSetMetadata.
     """
 
-    def __init__(self, walk: Walk, columns: Columns | None, knows: Callable[[bytes | None], bool]) -> None:
+    def __init__(self, walk: Walk, columns: ColumnDecoder | None, knows: Callable[[bytes | None], bool]) -> None:
         self._walk = walk
         self._columns = columns
         self._knows = knows

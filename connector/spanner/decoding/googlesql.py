@@ -104,7 +104,7 @@ class GooglesqlColumns:
         self._assembler: Assembler[bytes] = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: :data:`connector.spanner.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
         try:
             fields = _fields(messages)
             return None if fields is None else self._assembler.changes(fields, read_timestamp)

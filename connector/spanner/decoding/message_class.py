@@ -35,11 +35,11 @@ class Many:
     message: str
 
 
-Field = tuple[str, int, type | str | One | Many]
+FieldOfMessage = tuple[str, int, type | str | One | Many]
 """A field's name, its number, and its type: a Python type is a repeated scalar, a string names a singular message."""
 
 
-def message_class(top: str, messages: Mapping[str, Sequence[Field]]) -> type[Message]:
+def message_class(top: str, messages: Mapping[str, Sequence[FieldOfMessage]]) -> type[Message]:
     """Returns the class of the message ``top``; ``messages`` has the fields of each message by its name."""
     file = FileDescriptorProto(name="described.proto", package="described", syntax="proto3")
     for name, fields in messages.items():

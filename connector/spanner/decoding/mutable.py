@@ -72,7 +72,7 @@ class MutableColumns:
         self._assembler: Assembler[_ColumnMetadata] = Assembler(self._column_types)
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: :data:`connector.spanner.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
         try:
             texts = strings(messages)
             if texts is None:

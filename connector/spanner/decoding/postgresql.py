@@ -20,7 +20,7 @@ class PostgresqlColumns:
         self._decode = postgresql_records().decode
 
     def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: :data:`connector.spanner.decoding.decoder.Columns`."""
+        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
         try:
             texts = strings(messages)
             if texts is None:

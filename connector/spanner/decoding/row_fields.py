@@ -34,7 +34,7 @@ _KINDS = {BOOL: "a BOOL", LIST: "a list", STRING: "a string", NULL: "NULL", "num
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """A field of a struct.
 
     Args:
@@ -52,50 +52,50 @@ class Field:
 
 CHANGE = (
     # "only one of these three fields contains a value; the others two are empty or NULL"
-    Field("data_change_record", LIST, null=True),
-    Field("heartbeat_record", LIST, null=True),
-    Field("child_partitions_record", LIST, null=True),
+    StructField("data_change_record", LIST, null=True),
+    StructField("heartbeat_record", LIST, null=True),
+    StructField("child_partitions_record", LIST, null=True),
 )
 DATA_CHANGE = (
-    Field("commit_timestamp", STRING),
-    Field("record_sequence", STRING, filled=True),
-    Field("server_transaction_id", STRING, filled=True),
-    Field("is_last_record_in_transaction_in_partition", BOOL),
-    Field("table_name", STRING, filled=True),
-    Field("column_types", LIST),
-    Field("mods", LIST),
-    Field("mod_type", STRING, filled=True),
-    Field("value_capture_type", STRING, filled=True),
-    Field("number_of_records_in_transaction", STRING),
-    Field("number_of_partitions_in_transaction", STRING),
-    Field("transaction_tag", STRING),
-    Field("is_system_transaction", BOOL),
+    StructField("commit_timestamp", STRING),
+    StructField("record_sequence", STRING, filled=True),
+    StructField("server_transaction_id", STRING, filled=True),
+    StructField("is_last_record_in_transaction_in_partition", BOOL),
+    StructField("table_name", STRING, filled=True),
+    StructField("column_types", LIST),
+    StructField("mods", LIST),
+    StructField("mod_type", STRING, filled=True),
+    StructField("value_capture_type", STRING, filled=True),
+    StructField("number_of_records_in_transaction", STRING),
+    StructField("number_of_partitions_in_transaction", STRING),
+    StructField("transaction_tag", STRING),
+    StructField("is_system_transaction", BOOL),
 )
 COLUMN_TYPE = (
-    Field("name", STRING, filled=True),
-    Field("type", STRING),
-    Field("is_primary_key", BOOL),
-    Field("ordinal_position", STRING),
+    StructField("name", STRING, filled=True),
+    StructField("type", STRING),
+    StructField("is_primary_key", BOOL),
+    StructField("ordinal_position", STRING),
 )
 MOD = (
     # A table may have no key columns, and a capture type no old values: NULL, JSON's null and {} mean the same.
-    Field("keys", STRING, null=True),
-    Field("new_values", STRING, null=True),
-    Field("old_values", STRING, null=True),
+    StructField("keys", STRING, null=True),
+    StructField("new_values", STRING, null=True),
+    StructField("old_values", STRING, null=True),
 )
-HEARTBEAT = (Field("timestamp", STRING),)
+HEARTBEAT = (StructField("timestamp", STRING),)
 HEARTBEAT_TIMESTAMP = "a change record: the timestamp of a heartbeat record"
 """Its name in error messages."""
 
 CHILD_PARTITIONS = (
-    Field("start_timestamp", STRING),
-    Field("record_sequence", STRING),
-    Field("child_partitions", LIST, filled=True),
+    StructField("start_timestamp", STRING),
+    StructField("record_sequence", STRING),
+    StructField("child_partitions", LIST, filled=True),
 )
 CHILD_PARTITION = (
-    Field("token", STRING, filled=True),
+    StructField("token", STRING, filled=True),
     # "parent tokens are null for child partitions returned from the initial change stream queries": also NULL or []
-    Field("parent_partition_tokens", LIST, null=True),
+    StructField("parent_partition_tokens", LIST, null=True),
 )
 
 
@@ -107,7 +107,7 @@ class Struct:
         fields: its fields, in order.
     """
 
-    def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
+    def __init__(self, name: str, fields: tuple[StructField, ...]) -> None:
         self._name = name
         self._fields = fields
         self._kinds = [field.kind for field in fields]

@@ -27,7 +27,7 @@ from connector.core.value_texts import (
     are_numbers,
     doubles,
 )
-from connector.spanner.snapshot.values import Values, cut, slices, texts, with_nulls
+from connector.spanner.snapshot.values import ValueReader, cut, slices, texts, with_nulls
 
 _STRING = pa.string()
 _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
@@ -41,7 +41,7 @@ class ArrowType:
     """An Arrow type, and the conversion of values to it; it raises a ValueError if one is not valid."""
 
     type: pa.DataType
-    convert: Callable[[Values], pa.Array]
+    convert: Callable[[ValueReader], pa.Array]
 
 
 def _casting(kind: pa.DataType) -> ArrowType:
@@ -49,7 +49,7 @@ def _casting(kind: pa.DataType) -> ArrowType:
     return ArrowType(kind, lambda values: cut(values).view(_STRING).cast(kind))
 
 
-def _booleans(values: Values) -> pa.Array:
+def _booleans(values: ValueReader) -> pa.Array:
     nulls, boolean = values.nulls(), values.tag == BOOL_TAG
     known = boolean & are_booleans(values.data, values.at, values.end)
     if not (known if nulls is None else known | nulls).all():
@@ -57,7 +57,7 @@ def _booleans(values: Values) -> pa.Array:
     return pa.array(values.data[values.at] == 1, pa.bool_(), mask=nulls)
 
 
-def _floats(values: Values) -> pa.Array:
+def _floats(values: ValueReader) -> pa.Array:
     nulls = values.nulls()
     number = (values.tag == NUMBER_TAG) & are_numbers(values.at, values.end)
     if number.all():
@@ -71,7 +71,7 @@ def _floats(values: Values) -> pa.Array:
     return pa.array(found, pa.float64(), mask=nulls, from_pandas=False)
 
 
-def _binary(values: Values) -> pa.Array:
+def _binary(values: ValueReader) -> pa.Array:
     encoded, nulls = cut(values), values.nulls()
     sizes = np.diff(ends_of(encoded), prepend=0)
     content = bytes(bytes_of(encoded))
@@ -96,7 +96,7 @@ def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typ
     return found
 
 
-def _timestamps(values: Values) -> pa.Array:
+def _timestamps(values: ValueReader) -> pa.Array:
     nulls = values.nulls()
     zulu = values.data[values.end - 1] == _Z
     if not (zulu if nulls is None else zulu | nulls).all():
@@ -104,7 +104,7 @@ def _timestamps(values: Values) -> pa.Array:
     return cut(values, _MICROSECONDS, ending=1).view(_STRING).cast(_NAIVE).view(_UTC)
 
 
-def _anything(values: Values) -> pa.Array:
+def _anything(values: ValueReader) -> pa.Array:
     """Strings as they are, other values as JSON."""
     fragment, fragments = values.fragments()
     found = pa.concat_arrays(fragments).take(pa.array(fragment)).to_pylist()
@@ -146,7 +146,7 @@ def arrow_schema(columns: Sequence[ColumnType]) -> pa.Schema:
     return pa.schema([pa.field(column.name, _type(SpannerType.parse(column.type))) for column in columns])
 
 
-def arrow_array(column_type: SpannerType, values: Values) -> pa.Array:
+def arrow_array(column_type: SpannerType, values: ValueReader) -> pa.Array:
     """The values of a column.
 
     Raises:

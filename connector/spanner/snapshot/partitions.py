@@ -26,7 +26,7 @@ from connector.core.timestamps import format_rfc3339
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import STREAMING_SQL
 from connector.spanner.decoding.chunks import ValueAssembler
-from connector.spanner.errors import Action, snapshot_error
+from connector.spanner.errors import CallAction, snapshot_error
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.result_rows import columns_of
 
@@ -198,7 +198,7 @@ def _retried(what: str, call: Callable[[], _Answer], client: BlockingClient) -> 
             return call()
         except (grpc.RpcError, GoogleAPICallError, RetryError) as error:
             found = client.failed(error)
-            if found.action is Action.STOP or time.monotonic() + pause > deadline:
+            if found.action is CallAction.STOP or time.monotonic() + pause > deadline:
                 raise snapshot_error(found, what=what) from error
         time.sleep(pause)
         pause = min(pause * 2, 2.0)

@@ -20,7 +20,7 @@ from connector.errors import StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient, DatabaseAddress
 from connector.spanner.client import PRIORITIES, STREAMING_SQL
 from connector.spanner.decoding.message_class import message_class
-from connector.spanner.errors import Action, CallError, retried, snapshot_error
+from connector.spanner.errors import CallAction, CallError, retried, snapshot_error
 from connector.spanner.snapshot.partitions import SnapshotPartition
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.result_rows import ResultRows
@@ -227,14 +227,14 @@ class _Reading:
 
     def _check(self, found: CallError, *, waited: float) -> None:
         """Raises the error unless the call can be repeated."""
-        lost = found.action is Action.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND
+        lost = found.action is CallAction.NEW_SESSION and found.code is grpc.StatusCode.NOT_FOUND
         if lost and self.owns_session:
             if waited > PATIENCE:
                 raise UnreachableError(
                     f"Spanner loses every session in which {self.what} is read ({found})", hint="Read it again later."
                 )
             self.client.forget_session()
-        elif found.action is Action.STOP or lost or waited > PATIENCE:
+        elif found.action is CallAction.STOP or lost or waited > PATIENCE:
             raise snapshot_error(found, what=self.what)
         if not self._resumable:
             raise UnreachableError(

@@ -13,7 +13,7 @@ from connector.core.records import ColumnType
 from connector.core.value_texts import equal_object_texts, member_names
 from connector.errors import EventError
 from connector.spanner.snapshot.arrow_types import arrow_array, arrow_schema
-from connector.spanner.snapshot.values import Values
+from connector.spanner.snapshot.values import ValueReader
 
 # The texts of these hold values, so that errors have none of them as their cause.
 _NOT_VALID = (DecodeError, IndexError, KeyError, TypeError, ValueError)
@@ -86,7 +86,7 @@ class RowBlock:
 
     def _is_broken(self, number: int) -> bool:
         try:
-            Values.of(self._raw[number :: len(self.columns)]).fragments()
+            ValueReader.of(self._raw[number :: len(self.columns)]).fragments()
         except _NOT_VALID:
             return True
         return False
@@ -96,8 +96,8 @@ class RowBlock:
         return arrow_schema(self.columns)
 
     @cached_property
-    def _values(self) -> Values:
-        return Values.of(self._raw)
+    def _values(self) -> ValueReader:
+        return ValueReader.of(self._raw)
 
     @cached_property
     def _fragments(self) -> tuple[Int64s, int, pa.BinaryArray]:

@@ -38,7 +38,7 @@ _LARGEST = (1 << 21) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValueReader:
     """Values, as offsets in ``data``.
 
     Attributes:
@@ -79,11 +79,11 @@ class Values:
         """The bytes of each value."""
         return self.raws[self.every]
 
-    def column(self, number: int, columns: int) -> "Values":
+    def column(self, number: int, columns: int) -> "ValueReader":
         """The values of a column of the block, given its number and how many columns the rows have."""
         every = slice(number, None, columns)
         begin = np.ascontiguousarray(self.begin[every])
-        return Values(
+        return ValueReader(
             self.raws, every, self.data, self.tag[every], begin, begin + 1, np.ascontiguousarray(self.end[every])
         )
 
@@ -144,14 +144,14 @@ class Values:
             parsed = [list(_ListValue.FromString(content).values) for content in contents]
             elements = [element for some in parsed for element in some]
             counts = np.fromiter(map(len, parsed), np.int64, len(parsed))
-        return Lists(Values.of(elements), counts)
+        return Lists(ValueReader.of(elements), counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
     """The elements of lists, one list after the other, and how many each has."""
 
-    elements: Values
+    elements: ValueReader
     counts: Int64s
 
     @property
@@ -183,7 +183,7 @@ def _counts(elements: Sequence[bytes], sizes: Int64s) -> Int64s | None:
     return np.diff(last, prepend=0)
 
 
-def texts(values: Values) -> pa.StringArray:
+def texts(values: ValueReader) -> pa.StringArray:
     """The values as text; NULL stays null.
 
     Raises:
@@ -192,7 +192,7 @@ def texts(values: Values) -> pa.StringArray:
     return cut(values).cast(pa.string())
 
 
-def cut(values: Values, length: int | None = None, ending: int = 0) -> pa.BinaryArray:
+def cut(values: ValueReader, length: int | None = None, ending: int = 0) -> pa.BinaryArray:
     """The values as the bytes of text, of which only the first ``length`` are taken; NULL stays null.
 
     Args:

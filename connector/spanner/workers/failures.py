@@ -7,7 +7,7 @@ from connector.log import Log, whereabouts
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.errors import NO_DETAILS, ErrorDetails, details_of
 from connector.spanner.partition_query import SilentStreamError
-from connector.spanner.workers.frames import Failure
+from connector.spanner.workers.frames import FailureFrame
 
 _log = Log(__name__)
 
@@ -42,28 +42,28 @@ class WorkerBugError(StreamError):
     """An internal error in a worker."""
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> FailureFrame:
     """Describes an error. Of an internal error only the type is described: its text may hold a row's values."""
     match error:
         case ExceptionGroup():
             return failure_of(error.exceptions[0])
         case grpc.RpcError():
-            return Failure("call", error.details() or "", code=error.code().name, **details_of(error)._asdict())
+            return FailureFrame("call", error.details() or "", code=error.code().name, **details_of(error)._asdict())
         case SilentStreamError():
-            return Failure("silence", str(error))
+            return FailureFrame("silence", str(error))
         case UnknownRecordError():
-            return Failure("record", str(error))
+            return FailureFrame("record", str(error))
         case SpannerCdcError():
-            return Failure("known", str(error.args[0]), hint=error.hint)
+            return FailureFrame("known", str(error.args[0]), hint=error.hint)
     _log.debug("internal error", where=whereabouts(error))
-    return Failure("internal", type(error).__name__)
+    return FailureFrame("internal", type(error).__name__)
 
 
-def _named(failure: Failure) -> ErrorDetails:
+def _named(failure: FailureFrame) -> ErrorDetails:
     return ErrorDetails(failure.resource, failure.reason, failure.permission)
 
 
-def error_of(failure: Failure) -> Exception:
+def error_of(failure: FailureFrame) -> Exception:
     """The error that a worker has described."""
     match failure.kind:
         case "call":

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from connector.spanner.workers.frames import HEADER, Buffer, Frame, parsed
+from connector.spanner.workers.frames import HEADER, BytesLike, Frame, parsed
 
 _READ_AHEAD = 64 * 1024
 _SOCKET_BUFFER = 2 * 1024 * 1024
@@ -26,14 +26,14 @@ class FramedSocket:
         self._ahead = memoryview(bytearray(_READ_AHEAD))
         self._unread = self._ahead[:0]
 
-    async def send(self, buffers: Iterable[Buffer]) -> None:
+    async def send(self, buffers: Iterable[BytesLike]) -> None:
         """Sends the bytes of frames; small buffers are joined.
 
         Raises:
             OSError: the other end is closed.
         """
         loop = asyncio.get_running_loop()
-        small: list[Buffer] = []
+        small: list[BytesLike] = []
         for buffer in buffers:
             if len(buffer) < _READ_AHEAD:
                 small.append(buffer)

@@ -42,7 +42,7 @@ HEADER = struct.Struct("<IQ")
 _RECORD_SCHEMAS_KEPT = 4 * 1024 * 1024
 """Bytes of messages whose record schemas are kept."""
 
-Buffer = bytes | memoryview
+BytesLike = bytes | memoryview
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -52,7 +52,7 @@ class Message(msgspec.Struct, array_like=True, tag=True):
     """A message."""
 
 
-class Setup(Message):
+class WorkerSetup(Message):
     """To a worker, as the first message: which change stream it reads, and how it logs."""
 
     database: str
@@ -68,7 +68,7 @@ class Setup(Message):
     verbose: bool
 
 
-class Start(Message):
+class StartFrame(Message):
     """To a worker: read a partition. Each query has its own number; timestamps are decimal text, of any size."""
 
     query: int
@@ -99,7 +99,7 @@ class Alive(Message):
     """From a worker, at intervals: a heartbeat."""
 
 
-class Failure(msgspec.Struct, array_like=True):
+class FailureFrame(msgspec.Struct, array_like=True):
     """An error as data; :mod:`connector.spanner.workers.failures` converts errors to it and back."""
 
     kind: Literal["call", "worker", "silence", "record", "known", "internal"]
@@ -114,14 +114,14 @@ class Failure(msgspec.Struct, array_like=True):
 class Failed(Message):
     """From a worker: it cannot start."""
 
-    failure: Failure
+    failure: FailureFrame
 
 
 class Ended(Message):
     """From a worker: a query has ended, with OK where there is no error."""
 
     query: int
-    failure: Failure | None
+    failure: FailureFrame | None
 
 
 class _Part(msgspec.Struct, array_like=True, tag=True):
@@ -162,7 +162,7 @@ class _PartitionEvent(_Part):
 _AnyPart = _Columns | _Data | _Heartbeat | _ChildPartitions | _PartitionStart | _PartitionEnd | _PartitionEvent
 
 
-class Rows(Message):
+class RowsFrame(Message):
     """From a worker: rows that a query has returned, in order, accounted with ``size`` bytes."""
 
     query: int
@@ -170,7 +170,7 @@ class Rows(Message):
     parts: list[_AnyPart]
 
 
-AnyMessage = Setup | Start | Ack | Cancel | Ready | Alive | Failed | Ended | Rows
+AnyMessage = WorkerSetup | StartFrame | Ack | Cancel | Ready | Alive | Failed | Ended | RowsFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ _messages = msgspec.msgpack.Decoder(AnyMessage)
 _record_schemas = msgspec.msgpack.Decoder(RecordSchema)
 
 
-def framed(message: Message, body: Sequence[memoryview] = ()) -> list[Buffer]:
+def framed(message: Message, body: Sequence[memoryview] = ()) -> list[BytesLike]:
     """The bytes of a frame, as buffers in order."""
     encoded = _encoder.encode(message)
     return [HEADER.pack(len(encoded), sum(map(len, body))) + encoded, *body]
@@ -230,8 +230,8 @@ class Packer:
         self._known: _Kept[int, tuple[RecordSchema, bytes]] = _Kept()
         """Record schemas and their bytes, by identity, because decoders return the same object again."""
 
-    def rows(self, query: int, items: Iterable[Item], size: int) -> list[Buffer]:
-        """The frame of the message :class:`Rows`."""
+    def rows(self, query: int, items: Iterable[Item], size: int) -> list[BytesLike]:
+        """The frame of the message :class:`RowsFrame`."""
         parts: list[_AnyPart] = []
         body: list[memoryview] = []
         for _, run in groupby(items, lambda item: isinstance(item, Changes | DataChangeRecord)):
@@ -243,7 +243,7 @@ class Packer:
                     parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.record_schemas))))
             else:
                 parts += [_part(item) for item in found if not isinstance(item, Changes)]
-        return framed(Rows(query, size, parts), body)
+        return framed(RowsFrame(query, size, parts), body)
 
     def _encoded(self, schema: RecordSchema) -> bytes:
         known = self._known.get(id(schema))
@@ -283,11 +283,11 @@ class Unpacker:
     def __init__(self) -> None:
         self._known: _Kept[bytes, RecordSchema] = _Kept()
 
-    def items(self, rows: Rows, body: pa.Buffer | None) -> list[Item]:
+    def items(self, rows: RowsFrame, body: pa.Buffer | None) -> list[Item]:
         """The records of the frame, in order; nothing is copied."""
         return list(self._items(rows, body))
 
-    def _items(self, rows: Rows, body: pa.Buffer | None) -> Iterator[Item]:
+    def _items(self, rows: RowsFrame, body: pa.Buffer | None) -> Iterator[Item]:
         at = 0
         for part in rows.parts:
             if isinstance(part, _Columns):

@@ -15,7 +15,7 @@ from connector.log import Log
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQuery
 from connector.spanner.workers.failures import error_of, failure_of
-from connector.spanner.workers.frames import Failure, Setup
+from connector.spanner.workers.frames import FailureFrame, WorkerSetup
 from connector.spanner.workers.worker_process import WorkerProcess
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -56,12 +56,14 @@ class Workers:
         command: starts a worker.
     """
 
-    def __init__(self, setup: Setup, number: int, metrics: ReaderMetrics, *, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self, setup: WorkerSetup, number: int, metrics: ReaderMetrics, *, command: Sequence[str] = COMMAND
+    ) -> None:
         self._setup = setup
         self._metrics = metrics
         self._command = command
         self._slots = [_Slot(self._next()) for _ in range(number)]
-        self._error: Failure | None = None
+        self._error: FailureFrame | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Workers"]:
@@ -122,7 +124,7 @@ class Workers:
         for each in self._slots:
             each.worker.end_queries(failure)
 
-    async def _supervise(self, slot: _Slot) -> Failure:
+    async def _supervise(self, slot: _Slot) -> FailureFrame:
         """Runs workers in a slot, one after another; returns why there is no next one."""
         loop = asyncio.get_running_loop()
         runs = short = failed = 0
@@ -134,10 +136,10 @@ class Workers:
             short = short + 1 if is_short else 0
             failed = failed + 1 if is_short and not worker.has_returned else 0
             if runs == 1 and not worker.started.is_set() and not worker.was_killed:
-                return worker.refusal or Failure("known", f"a worker {end}", hint=_LOOK_ABOVE)
+                return worker.refusal or FailureFrame("known", f"a worker {end}", hint=_LOOK_ABOVE)
             if failed == MOST_FAILED_RUNS:
                 more = f", and {failed - 1} before it returned nothing either"
-                return worker.refusal or Failure("known", f"a worker {end}{more}", hint=_LOOK_ABOVE)
+                return worker.refusal or FailureFrame("known", f"a worker {end}{more}", hint=_LOOK_ABOVE)
             pause = min(_FIRST_PAUSE * 2 ** (short - 2), _LONGEST_PAUSE) if short > 1 else 0.0
             _log.warning(
                 "a worker has died and is replaced; its queries are sent again",
@@ -147,7 +149,7 @@ class Workers:
                 pause_s=pause,
             )
             slot.worker, slot.pausing = self._next(), pause > 0
-            worker.end_queries(Failure("worker", f"the worker that read it {end}"))
+            worker.end_queries(FailureFrame("worker", f"the worker that read it {end}"))
             self._metrics.worker_restarts += 1
             self._report()
             await asyncio.sleep(pause)

@@ -28,15 +28,15 @@ from connector.spanner.workers.framed_socket import FramedSocket
 from connector.spanner.workers.frames import (
     Ack,
     Alive,
-    Buffer,
+    BytesLike,
     Cancel,
     Ended,
     Failed,
-    Failure,
+    FailureFrame,
     Packer,
     Ready,
-    Setup,
-    Start,
+    StartFrame,
+    WorkerSetup,
     framed,
     size_of,
 )
@@ -77,7 +77,7 @@ class _Running:
     """Bytes that were received from Spanner, sent or not, and not acknowledged."""
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
-    failure: Failure | None = None
+    failure: FailureFrame | None = None
 
     def end(self) -> None:
         """Cancels the query."""
@@ -113,7 +113,7 @@ class Worker:
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         while (frame := await self._connection.receive()) is not None:
             match frame.message:
-                case Start() as start:
+                case StartFrame() as start:
                     running = self._running[start.query] = _Running(start.query)
                     running.task = tasks.create_task(self._read(running, start), name=f"query {start.query}")
                 case Ack(query, size):
@@ -126,7 +126,7 @@ class Worker:
                     if cancelled is not None:
                         cancelled.end()
 
-    async def _read(self, running: _Running, start: Start) -> None:
+    async def _read(self, running: _Running, start: StartFrame) -> None:
         end = None if start.end is None else int(start.end)
         query = PartitionQuery(start.token, int(start.start), end, start.timeouts)
         try:
@@ -172,7 +172,7 @@ class Worker:
     async def _send_due(self) -> int:
         """Sends what queries have returned; returns the number of bytes."""
         sent = size = 0
-        buffers: list[Buffer] = []
+        buffers: list[BytesLike] = []
         while self._due:
             running = self._due.pop(next(iter(self._due)))
             size += running.unsent_size
@@ -183,11 +183,11 @@ class Worker:
         await self._connection.send(buffers)
         return sent + size
 
-    def _frames(self, running: _Running) -> list[Buffer]:
+    def _frames(self, running: _Running) -> list[BytesLike]:
         """The unsent items of a query, as frames."""
         items, size = running.unsent, running.unsent_size
         running.unsent, running.unsent_size = [], 0
-        frames: list[Buffer] = []
+        frames: list[BytesLike] = []
         try:
             frames += self._packer.rows(running.number, items, size) if items else []
         except Exception as error:  # noqa: BLE001 - handled like an error of reading
@@ -205,7 +205,7 @@ async def serve(connected: socket.socket) -> None:
     first = await connection.receive()
     if first is None:
         return
-    assert isinstance(first.message, Setup)
+    assert isinstance(first.message, WorkerSetup)
     setup = first.message
     log.configure(json=setup.json_logs, verbose=setup.verbose)
     _log.debug("a worker reads", change_stream=setup.change_stream, pid=os.getpid())
@@ -225,7 +225,7 @@ async def serve(connected: socket.socket) -> None:
         await connection.send(framed(Failed(failure_of(error))))
 
 
-def _queries(setup: Setup, client: SpannerClient) -> PartitionQueries:
+def _queries(setup: WorkerSetup, client: SpannerClient) -> PartitionQueries:
     dialect = {dialect.name: dialect for dialect in (GOOGLESQL, POSTGRESQL)}[setup.dialect]
     return PartitionQueries(
         client,

@@ -18,18 +18,18 @@ from connector.spanner.workers.failures import error_of
 from connector.spanner.workers.framed_socket import FramedSocket
 from connector.spanner.workers.frames import (
     Ack,
-    Buffer,
+    BytesLike,
     Cancel,
     Ended,
     Failed,
-    Failure,
+    FailureFrame,
     Frame,
     Message,
     Ready,
-    Rows,
-    Setup,
-    Start,
+    RowsFrame,
+    StartFrame,
     Unpacker,
+    WorkerSetup,
     framed,
 )
 
@@ -56,9 +56,9 @@ class WorkerProcess:
         changed: called when the worker is ready.
     """
 
-    def __init__(self, setup: Setup, changed: Callable[[], None]) -> None:
+    def __init__(self, setup: WorkerSetup, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._outbox: list[Buffer] = framed(setup)
+        self._outbox: list[BytesLike] = framed(setup)
         self._posted = asyncio.Event()
         self._posted.set()
         self._numbers = count(1)
@@ -70,12 +70,12 @@ class WorkerProcess:
         self.ready = False
         self.has_returned = False
         """True if a query has returned anything, be it an error."""
-        self.refusal: Failure | None = None
+        self.refusal: FailureFrame | None = None
         """The reason why it cannot start, if it has reported one."""
         self.pid = 0
         self.was_killed = False
         """True if a signal has ended it."""
-        self._error: Failure | None = None
+        self._error: FailureFrame | None = None
 
     @property
     def queries(self) -> int:
@@ -105,7 +105,7 @@ class WorkerProcess:
             return f"cannot start: {self.refusal.message}"
         return _end_of(process.returncode or 0)
 
-    def end_queries(self, failure: Failure) -> None:
+    def end_queries(self, failure: FailureFrame) -> None:
         """The worker has ended: its queries end with this error, and so do those that are requested later."""
         self._error = failure
         self.ready = False
@@ -121,13 +121,13 @@ class WorkerProcess:
         number = next(self._numbers)
         inbox = self._inboxes[number] = asyncio.Queue()
         end = None if query.end is None else str(query.end)
-        self._post(Start(number, query.token, str(query.start), end, query.timeouts))
+        self._post(StartFrame(number, query.token, str(query.start), end, query.timeouts))
         unacknowledged = 0
         try:
             while True:
                 frame = await inbox.get()
                 match frame.message:
-                    case Rows() as rows:
+                    case RowsFrame() as rows:
                         yield self._unpacker.items(rows, frame.body)
                         unacknowledged += rows.size
                     case Ended(failure=failure):
@@ -156,7 +156,7 @@ class WorkerProcess:
                         self._changed()
                     case Failed(failure):
                         self.refusal = failure
-                    case Rows(query) | Ended(query):
+                    case RowsFrame(query) | Ended(query):
                         self.has_returned = True
                         if query in self._inboxes:  # or it was cancelled
                             self._inboxes[query].put_nowait(frame)

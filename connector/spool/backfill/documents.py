@@ -22,7 +22,7 @@ from connector.spool.manifest import VERSION, Timestamp
 Why = Literal["start", "command"]
 """``start``: the spool was created with it; ``command``: it was made later."""
 
-State = Literal["planned", "reading", "read", "done", "failed"]
+TableState = Literal["planned", "reading", "read", "done", "failed"]
 """``read``: all is in the spool; ``done``: the sink has delivered it; ``failed``: with the reason."""
 
 
@@ -41,7 +41,7 @@ class BackfillTable(BaseModel):
     schema_key: str
 
 
-class Announcement(_Document):
+class BackfillAnnouncement(_Document):
     """``announced.json``: the tables of a backfill that is being recorded."""
 
     tables: tuple[str, ...]
@@ -69,7 +69,7 @@ class Backfill(_Document):
     recorded_at: Timestamp
 
 
-class TablePlan(_Document):
+class PartitionPlan(_Document):
     """The partitions of a table, as Spanner divided it in one read-only transaction.
 
     Attributes:
@@ -96,7 +96,7 @@ class TableProgress(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     table: str
-    state: State
+    state: TableState
     partitions: int = 0
     planned: int = 0
     rows: int = 0
@@ -104,7 +104,7 @@ class TableProgress(BaseModel):
     why: str = ""
 
 
-class Progress(_Document):
+class BackfillProgress(_Document):
     """``progress.json``.
 
     Attributes:

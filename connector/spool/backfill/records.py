@@ -8,12 +8,12 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.spool.backfill.documents import (
-    Announcement,
     Backfill,
+    BackfillAnnouncement,
+    BackfillProgress,
     BackfillTable,
     Lost,
-    Progress,
-    TablePlan,
+    PartitionPlan,
     TableProgress,
     Why,
 )
@@ -33,7 +33,7 @@ class RecordedBackfill:
 
     document: Backfill
     spool: Spool
-    progress: Progress
+    progress: BackfillProgress
 
     @property
     def is_open(self) -> bool:
@@ -78,13 +78,13 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
     return RecordedBackfill(document, own, progress_of(own, document))
 
 
-def progress_of(own: Spool, document: Backfill) -> Progress:
+def progress_of(own: Spool, document: Backfill) -> BackfillProgress:
     """The last report of a backfill's state, and whether it is lost."""
     try:
-        found = own.document(_PROGRESS, Progress, "it is not a valid report")
+        found = own.document(_PROGRESS, BackfillProgress, "it is not a valid report")
     except FileNotFoundError:
         tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
-        found = Progress(updated=document.recorded_at, tables=tables)
+        found = BackfillProgress(updated=document.recorded_at, tables=tables)
     if found.is_done:
         return found
     try:
@@ -94,7 +94,7 @@ def progress_of(own: Spool, document: Backfill) -> Progress:
     return found.model_copy(update={"lost": True, "why_lost": lost.why})
 
 
-def write_progress(own: Spool, progress: Progress) -> None:
+def write_progress(own: Spool, progress: BackfillProgress) -> None:
     """Replaces the report of a backfill's state."""
     own.storage.replace(_PROGRESS, to_json(progress))
 
@@ -143,7 +143,7 @@ def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
 def _announced(own: Spool) -> tuple[str, ...]:
     """The tables of a backfill that is being recorded."""
     try:
-        return own.document(_ANNOUNCEMENT, Announcement, "it is not a valid announcement").tables
+        return own.document(_ANNOUNCEMENT, BackfillAnnouncement, "it is not a valid announcement").tables
     except FileNotFoundError:
         return ()
 
@@ -190,7 +190,9 @@ def record(
             raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
         number = known + 1
         own = spool_of(spool, number)
-        own.storage.replace(_ANNOUNCEMENT, to_json(Announcement(tables=tuple(schema.table for schema in tables))))
+        own.storage.replace(
+            _ANNOUNCEMENT, to_json(BackfillAnnouncement(tables=tuple(schema.table for schema in tables)))
+        )
         try:
             at = timestamp()
             if as_of is not None:
@@ -268,7 +270,7 @@ def withdraw(spool: Spool) -> None:
             own.storage.delete(_ANNOUNCEMENT)
 
 
-def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, TablePlan]:
+def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, PartitionPlan]:
     """The newest plan of each table that has one.
 
     Raises:
@@ -279,11 +281,11 @@ def plans(own: Spool, tables: Iterable[BackfillTable]) -> dict[str, TablePlan]:
     for index, table in enumerate(tables):
         if index in numbers:
             path = _plan_path(index, numbers[index])
-            found[table.table] = own.document(path, TablePlan, "it is not a valid plan")
+            found[table.table] = own.document(path, PartitionPlan, "it is not a valid plan")
     return found
 
 
-def write_plan(own: Spool, index: int, plan: TablePlan) -> None:
+def write_plan(own: Spool, index: int, plan: PartitionPlan) -> None:
     """Writes the plan of a backfill's table, durably.
 
     Raises:

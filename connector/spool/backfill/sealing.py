@@ -14,7 +14,7 @@ from itertools import chain
 
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
-from connector.spool.backfill.documents import Backfill, Progress, State, TablePlan, TableProgress
+from connector.spool.backfill.documents import Backfill, BackfillProgress, PartitionPlan, TableProgress, TableState
 from connector.spool.backfill.records import find
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import BackfillPart, Manifest, SegmentFile
@@ -172,7 +172,7 @@ def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) 
 
 
 def remaining(
-    document: Backfill, plans: Mapping[str, TablePlan], sealed: Iterable[SealedPart]
+    document: Backfill, plans: Mapping[str, PartitionPlan], sealed: Iterable[SealedPart]
 ) -> tuple[list[int], list[Remaining]]:
     """The partitions of a backfill that are still to be read. Pure.
 
@@ -195,14 +195,14 @@ def remaining(
 
 def progress(
     document: Backfill,
-    plans: Mapping[str, TablePlan],
+    plans: Mapping[str, PartitionPlan],
     sealed: Sequence[SealedPart],
     *,
     delivered: int,
     now: int,
     failure: str = "",
     lost: bool = False,
-) -> Progress:
+) -> BackfillProgress:
     """The state of each table. Pure.
 
     Args:
@@ -225,7 +225,7 @@ def progress(
         planned = len(plan.partitions) if plan else 0
         is_read = plan is not None and len(own) == planned
         last = max((one.epoch for one in parts), default=0)
-        state: State = "reading" if own else "planned"
+        state: TableState = "reading" if own else "planned"
         if is_read:
             state = "done" if last <= delivered else "read"
         elif failure:
@@ -241,4 +241,4 @@ def progress(
                 why=failure if state == "failed" else "",
             )
         )
-    return Progress(updated=now, tables=tuple(tables), lost=lost)
+    return BackfillProgress(updated=now, tables=tuple(tables), lost=lost)

@@ -30,7 +30,7 @@ RENEWAL = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """A process that holds a lease.
 
     ``machine`` names this boot of the kernel and is empty if the system has no name for it; ``nonce`` is random.
@@ -43,12 +43,12 @@ class Holder:
     nonce: str
 
     @classmethod
-    def this_process(cls) -> "Holder":
+    def this_process(cls) -> "LeaseHolder":
         """This process, with another nonce each time."""
         return cls(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), secrets.token_hex(8))
 
     @classmethod
-    def of(cls, data: bytes) -> "Holder | None":
+    def of(cls, data: bytes) -> "LeaseHolder | None":
         """The holder that an object names, or None if it is not a valid lease."""
         try:
             node = orjson.loads(data)
@@ -81,7 +81,7 @@ class Lease:
         self._bucket = bucket
         self._path = path
         self._taken = taken
-        self._holder = Holder.this_process()
+        self._holder = LeaseHolder.this_process()
         self._generation = 0
         self._lost: SpoolInUseError | None = None
         self._done = threading.Event()
@@ -157,13 +157,13 @@ class Lease:
             else:
                 self._lost = SpoolInUseError(f"the lock {self._bucket.url}/{self._path} was deleted")
 
-    def _read(self) -> tuple[Holder | None, int]:
+    def _read(self) -> tuple[LeaseHolder | None, int]:
         """The holder, if the object names one, and the object's generation: 0 if there is no object."""
         try:
             data, generation = self._bucket.get(self._path)
         except FileNotFoundError:
             return None, 0
-        return Holder.of(data), generation
+        return LeaseHolder.of(data), generation
 
     def _now(self) -> float:
         """The time by Cloud Storage's clock, from a new object's metadata: this machine's clock may be wrong."""

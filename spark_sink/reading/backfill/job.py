@@ -17,13 +17,20 @@ from pyspark.sql import Row, SparkSession
 from connector.config.sections import SourceConfig
 from connector.errors import VersionRetentionError
 from connector.spool import consumers
-from connector.spool.backfill.documents import Backfill, Progress
+from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import write_progress
 from connector.spool.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.spool.manifest import BackfillPart
 from spark_sink.errors import clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
-from spark_sink.reading.backfill.partitions import CONNECTION, FORMAT, BackfillPartitions, Setup, Task, from_text
+from spark_sink.reading.backfill.partitions import (
+    CONNECTION,
+    FORMAT,
+    BackfillPartitions,
+    PartitionSetup,
+    Task,
+    from_text,
+)
 from spark_sink.reading.backfill.planning import TablePlans
 from spark_sink.run import say
 from spark_sink.sinks.shared.feed import Feed
@@ -86,7 +93,7 @@ class BackfillJob:
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
         self._plans = TablePlans(own, document, source, data_boost=options.data_boost)
-        self._setup = Setup(
+        self._setup = PartitionSetup(
             own.path,
             feed.stream.path,
             source.model_dump_json(include=CONNECTION),
@@ -99,7 +106,7 @@ class BackfillJob:
         self._cores = max(1, cores_of(spark))
         self._parts: list[BackfillPart] = []
         self._largest = max((one.bytes for one in self._writer.sealed), default=0)
-        self._written: Progress | None = None
+        self._written: BackfillProgress | None = None
         self._written_at = self._pruned_at = 0.0
         self._failure = ""
         self._is_lost = False

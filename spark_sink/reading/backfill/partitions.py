@@ -53,7 +53,7 @@ _ARROW = pa.schema(
 """
 
 
-class Setup(msgspec.Struct, frozen=True):
+class PartitionSetup(msgspec.Struct, frozen=True):
     """The settings that all tasks of a backfill share.
 
     Attributes:
@@ -104,7 +104,7 @@ class TaskPartition(InputPartition):
 class BackfillPartitions(DataSource):
     """Reads a wave of partitions; internal to the backfill.
 
-    Options: ``setup``, a :class:`Setup` as JSON; ``wave``, a list of :class:`Task` as JSON.
+    Options: ``setup``, a :class:`PartitionSetup` as JSON; ``wave``, a list of :class:`Task` as JSON.
     """
 
     @classmethod
@@ -137,7 +137,7 @@ class BackfillReader(DataSourceReader):
         """Reads a partition into segments, and reports them."""
         if not isinstance(partition, TaskPartition):
             return  # Spark's stand-in for an empty plan
-        setup = msgspec.json.decode(partition.setup, type=Setup)
+        setup = msgspec.json.decode(partition.setup, type=PartitionSetup)
         task = msgspec.json.decode(partition.task, type=Task)
         report: dict[str, object] = {"place": task.place, "files": "[]", "lost": "", "expired": ""}
         try:
@@ -160,7 +160,7 @@ def from_text(text: str) -> list[SegmentFile]:
     return [SegmentFile.model_validate(node) for node in msgspec.json.decode(text)]
 
 
-def segments_of(setup: Setup, task: Task) -> list[SegmentFile]:
+def segments_of(setup: PartitionSetup, task: Task) -> list[SegmentFile]:
     """Reads a partition, and writes its rows as segments of the backfill's spool, durably.
 
     Raises:

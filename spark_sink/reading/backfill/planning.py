@@ -9,7 +9,7 @@ from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError
 from connector.spanner.snapshot.partitions import Snapshot, SnapshotPartition
 from connector.spanner.snapshot.queries import TableQuery
-from connector.spool.backfill.documents import Backfill, TablePlan
+from connector.spool.backfill.documents import Backfill, PartitionPlan
 from connector.spool.backfill.records import plans, write_plan
 from connector.spool.reading import Spool
 from spark_sink.run import say
@@ -70,7 +70,7 @@ class TablePlans:
         except NoSuchTableError:
             found = self._of_existing(snapshot, table.table, columns)
         before = self.by_table.get(table.table)
-        plan = TablePlan(
+        plan = PartitionPlan(
             table=table.table,
             plan=before.plan + 1 if before else 1,
             partitions=tuple(partition.to_json().decode() for partition in found),

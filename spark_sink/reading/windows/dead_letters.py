@@ -10,7 +10,7 @@ from connector.spool.late_store import LateStore
 from connector.spool.reading import Spool
 
 
-class DeadLetters:
+class LateDeadLetters:
     """A store of late records. Several shares may write it at a time: a record's document is named by its contents.
 
     Args:

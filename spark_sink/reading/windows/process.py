@@ -28,7 +28,7 @@ from connector.daemon.read import read
 from connector.errors import TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
 from connector.process import collect_rarely
-from connector.reader.stopping import Stop, on_signals, unexpected_cancellation
+from connector.reader.stopping import StopRequest, on_signals, unexpected_cancellation
 from connector.spool.backfill.documents import Backfill
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.failures import line_and_code
@@ -77,26 +77,26 @@ def _read(config: Config, given: argparse.Namespace) -> int:
 
 async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Namespace) -> int:
     """Reads until the end or a signal; a second signal cancels."""
-    stop = Stop(drain_timeout=config.drain_timeout)
+    stop = StopRequest(drain_timeout=config.drain_timeout)
     with suppress(asyncio.CancelledError):
         async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
             await read(config, stop, reader=on_executors(spark))
     return _INTERRUPTED if stop.interrupted else 0
 
 
-def reading_beside(path: Path, verbose: bool) -> Beside:  # noqa: FBT001 - the type of its caller
+def reading_beside(path: Path) -> Beside:
     """Reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
 
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
     it delivers what is sealed. A backfill that is due is read and delivered by a process of its own meanwhile, and the
     context waits for it. The error of reading is raised where the context ends; else that of the backfill.
     """
-    return functools.partial(_beside, path=path, verbose=verbose)
+    return functools.partial(_beside, path=path)
 
 
 @contextmanager
-def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, verbose: bool) -> Iterator[Events]:
-    reading = _Reading(config, spark, events, functools.partial(_delivered, config, path, verbose=verbose))
+def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path) -> Iterator[Events]:
+    reading = _Reading(config, spark, events, functools.partial(_delivered, config, path))
     reading.start()
     try:
         yield reading.events
@@ -110,9 +110,7 @@ def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path, 
         raise reading.error
 
 
-async def _delivered(
-    config: Config, path: Path, stop: Stop, document: Backfill, metrics: ReaderMetrics, *, verbose: bool
-) -> None:
+async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill, metrics: ReaderMetrics) -> None:
     """Runs the process of a backfill; logs its error when it happens, and stops if the sink waits for the backfill."""
     try:
         await delivered(
@@ -120,7 +118,6 @@ async def _delivered(
             path,
             stop,
             document,
-            verbose=verbose,
             options=BackfillOptions(),
             metrics=metrics,
         )
@@ -132,7 +129,7 @@ async def _delivered(
         raise
 
 
-_Deliver = Callable[[Stop, Backfill, ReaderMetrics], Coroutine[object, object, None]]
+_Deliver = Callable[[StopRequest, Backfill, ReaderMetrics], Coroutine[object, object, None]]
 
 
 class _Reading:
@@ -144,7 +141,7 @@ class _Reading:
         self._deliver = deliver
         self._from_process = events
         self._loop = asyncio.new_event_loop()
-        self._stop = Stop(drain_timeout=config.drain_timeout)
+        self._stop = StopRequest(drain_timeout=config.drain_timeout)
         self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
         self.events: Events = SimpleQueue()
         self.error: Exception | None = None

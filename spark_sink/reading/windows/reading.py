@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from connector.core.dialects import MUTABLE
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
-from connector.core.windows import Closed, Pace, Window, closed, deal, next_window
+from connector.core.windows import Closed, Window, WindowPace, closed, deal, next_window
 from connector.daemon.read import Reader, ReaderOf, ReadRange
 from connector.daemon.spool_sink import WrittenEpoch
 from connector.errors import ConfigurationError, StreamError, UnreachableError
@@ -77,7 +77,7 @@ class WindowReader:
         pace: how long windows are at first, and how that changes.
     """
 
-    def __init__(self, read: ReadRange, spark: SparkSession, *, pace: Pace | None = None) -> None:
+    def __init__(self, read: ReadRange, spark: SparkSession, *, pace: WindowPace | None = None) -> None:
         stream = read.stream
         self._read = read
         self._sink = read.sink
@@ -86,7 +86,7 @@ class WindowReader:
         self._low = read.span.watermark
         self._cut = tuple(read.span.cut)
         self._weights: Mapping[str, int] = {}
-        self._pace = pace or Pace()
+        self._pace = pace or WindowPace()
         self._cores = max(1, cores_of(spark))
         self._job = WindowJob(spark, WindowSetup.of(stream, read.sink.spool.path))
         self._stopping = asyncio.Event()

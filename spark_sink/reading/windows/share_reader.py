@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from connector.core.changes import Changes, chunks
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition, LeastParent
 from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
@@ -115,7 +115,7 @@ class _Sink:
         """There is always room: handing on waits for it."""
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Hands on the epoch's records."""
         self.records += len(epoch.changes)
         self.mods += epoch.changes.mods

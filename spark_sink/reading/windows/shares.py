@@ -94,12 +94,12 @@ class WindowShares(DataSource):
         """The columns of the window's rows."""
         return from_arrow_schema(ROWS)
 
-    def reader(self, schema: StructType) -> "WindowReader":
+    def reader(self, schema: StructType) -> "ShareDataReader":
         """Reads the window."""
-        return WindowReader(dict(self.options))
+        return ShareDataReader(dict(self.options))
 
 
-class WindowReader(DataSourceReader):
+class ShareDataReader(DataSourceReader):
     """A task for each share."""
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ from connector.spool.reading import Spool
 from connector.spool.storage.failing import FAILING
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.retrying import reporting_retries
-from spark_sink.reading.windows.dead_letters import DeadLetters
+from spark_sink.reading.windows.dead_letters import LateDeadLetters
 from spark_sink.reading.windows.handover import Handover
 from spark_sink.reading.windows.share_reader import HandOn, ShareReader
 
@@ -139,6 +139,6 @@ async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandO
             share,
             hand_on,
             metrics=ReaderMetrics(failing=FAILING, endpoint=client.host, proxy=client.proxy),
-            late_records=DeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
+            late_records=LateDeadLetters(setup.spool, continues=setup.late_records == "dead-letter"),
         )
         return await reader.read()

@@ -22,7 +22,7 @@ from connector.spanner.client import ADMIN, SETUP_TIMEOUT
 from connector.spanner.errors import (
     READER,
     Access,
-    Action,
+    CallAction,
     CallError,
     gone_container,
     retried,
@@ -112,7 +112,7 @@ def _requested(client: BlockingClient, access: Access, what: str, hint: str, cal
                         return call()
                     except GoogleAPICallError as error:
                         found = client.failed(error)
-                        if found.action is not Action.STOP:
+                        if found.action is not CallAction.STOP:
                             raise RetriedError(found) from error
                         raise _refused(error, found, client.database, access, what, hint) from error
     except RetriedError as error:

@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
-from connector.envelope.opencdc_protobuf import OPERATIONS, Record
+from connector.envelope.opencdc_protobuf import OPERATIONS, RecordMessage
 from spark_sink.errors import EventFileError
 
 CHANGES = pa.schema(
@@ -72,7 +72,7 @@ def opencdc_messages(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
             data = b"" if size is None or size > _LONGEST else stream.read(size)
             if size is None or len(data) < size:
                 raise EventFileError(f"cannot read {path}: it is damaged or incomplete")
-            yield _change(Record.FromString(data))
+            yield _change(RecordMessage.FromString(data))
         except (DecodeError, LookupError, msgspec.MsgspecError):
             raise EventFileError(f"cannot read {path}: message {number} is not an OpenCDC record") from None
 

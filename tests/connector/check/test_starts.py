@@ -12,7 +12,7 @@ from connector.core.timestamps import format_rfc3339
 from connector.daemon.read import read
 from connector.errors import ConfigurationError
 from connector.reader.change_stream import opened
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.backfill.records import record
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize
@@ -43,6 +43,6 @@ def test_another_start_than_the_backfills_is_an_error_of_check_and_of_the_daemon
         asyncio.run(with_backfill(config, server, tmp_path))
         found = asyncio.run(findings_of(config, needs=NEEDS["read"]))
         with pytest.raises(ConfigurationError) as refused:
-            asyncio.run(read(config, Stop(drain_timeout=0)))
+            asyncio.run(read(config, StopRequest(drain_timeout=0)))
     assert found.errors == refused.value.errors
     assert "has a backfill, which the changes from" in found.errors[0]

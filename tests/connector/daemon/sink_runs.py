@@ -10,7 +10,7 @@ from typing import ParamSpec
 from connector.core.timestamps import SECOND
 from connector.daemon.sink_process import Patience, SinkProcess
 from connector.errors import REASON_TO
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.telemetry.metrics import ReaderMetrics
 
 HASTE = Patience(attempts=4, first=0.01, most=0.02)
@@ -45,7 +45,7 @@ class Runs:
         (folder / "stub.py").write_text(STUB % REASON_TO)
         self.folder = folder
         self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
-        self.stop = Stop(drain_timeout=60 * SECOND)
+        self.stop = StopRequest(drain_timeout=60 * SECOND)
         self.metrics = ReaderMetrics()
         self.progress = epochs
 

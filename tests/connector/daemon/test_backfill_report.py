@@ -15,7 +15,7 @@ from connector.daemon.backfill_report import bar, reported
 from connector.daemon.sink_process import SinkFailedPermanentlyError
 from connector.daemon.states.report import status_of, status_text
 from connector.log import Log, terminal
-from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, spool_of, write_progress
 from connector.spool.sink_report import NOTHING, write_report
 from connector.telemetry.metrics import ReaderMetrics
@@ -46,7 +46,7 @@ def test_on_a_terminal_the_bar_is_drawn_until_the_end_and_then_one_line_is_logge
     spool, header = spool_with_start(tmp_path)
     document = recorded(spool, header, "A")
     tables = (TableProgress(table="A", state="reading", partitions=1, planned=4, rows=1000, bytes=10**6),)
-    write_progress(spool_of(spool, 1), Progress(updated=T, tables=tables))
+    write_progress(spool_of(spool, 1), BackfillProgress(updated=T, tables=tables))
     drawn = asyncio.Event()
 
     class Screen(io.StringIO):
@@ -93,7 +93,7 @@ def test_dead_letters_of_a_backfill_are_named_at_its_end_and_raise_an_alarm(
     recorded(spool, header, "A", "B")
     own = spool_of(spool, 1)
     tables = tuple(TableProgress(table=table, state="done", rows=3) for table in "AB")
-    write_progress(own, Progress(updated=T, tables=tables))
+    write_progress(own, BackfillProgress(updated=T, tables=tables))
     (one,) = backfills(spool)
     backfill_report.log_done(one)
     check_rejected(one)
@@ -120,7 +120,7 @@ def test_a_backfill_whose_stopped_tables_are_replayed_has_succeeded(tmp_path: Pa
     spool, header = spool_with_start(tmp_path)
     recorded(spool, header, "A")
     own = spool_of(spool, 1)
-    write_progress(own, Progress(updated=T, tables=(TableProgress(table="A", state="done", rows=3),)))
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="A", state="done", rows=3),)))
     write_report(own, "tables", NOTHING.after(1, 3, {"A": "why"}).without("A"))
     (one,) = backfills(spool)
     check_rejected(one)

@@ -13,11 +13,11 @@ from connector.core.health.alarms import alarms
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
-from connector.daemon.sink_process import Patience, SinkError
+from connector.daemon.sink_process import Patience, SinkProcessError
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of, status_of, status_text
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.consumers import record
 from connector.spool.lifecycle import state_of, write_state
 from connector.spool.reading import Spool
@@ -64,15 +64,15 @@ def with_a_spool(config: Config) -> Spool:
 async def test_a_failed_sink_is_the_state_an_alarm_and_an_error_of_status_and_its_code_is_the_services(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
 ) -> None:
-    async def read_with_a_state(config: Config, stop: Stop, **_: object) -> None:
+    async def read_with_a_state(config: Config, stop: StopRequest, **_: object) -> None:
         async with living(spool, stop):
             await stop.wait()
 
     spool, runs = with_a_spool(config), stub(code)
     monkeypatch.setattr(service, "read", read_with_a_state)
     path = tmp_path / "config.yaml"
-    with pytest.raises(SinkError, match="reason 0") as failure:
-        await service.run(config, path, runs.stop, verbose=False, patience=HASTE)
+    with pytest.raises(SinkProcessError, match="reason 0") as failure:
+        await service.run(config, path, runs.stop, patience=HASTE)
     assert failure.value.exit_code == code
     report = status_of(spool, 0)
     text = status_text(report, with_errors=True)
@@ -87,14 +87,14 @@ async def test_a_failed_sink_is_the_state_an_alarm_and_an_error_of_status_and_it
 async def test_a_sink_that_fails_after_the_end_was_reached_makes_the_stream_fail(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def read_to_the_end(config: Config, stop: Stop, **_: object) -> None:
+    async def read_to_the_end(config: Config, stop: StopRequest, **_: object) -> None:
         async with living(spool, stop):
             pass
 
     spool, runs = with_a_spool(config), stub("waits1")
     monkeypatch.setattr(service, "read", read_to_the_end)
-    with pytest.raises(SinkError):
-        await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False)
+    with pytest.raises(SinkProcessError):
+        await service.run(config, tmp_path / "config.yaml", runs.stop)
     assert state_of(spool).state is StreamState.FAILED
 
 
@@ -104,8 +104,8 @@ async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_an
 ) -> None:
     spool, runs = with_a_spool(config), stub(1)
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=time.time_ns()))
-    with pytest.raises(SinkError):
-        await service.run_sink(config, tmp_path / "config.yaml", runs.stop, verbose=False)
+    with pytest.raises(SinkProcessError):
+        await service.run_sink(config, tmp_path / "config.yaml", runs.stop)
     (alarm,) = alarms(facts_of(spool, 0, time.time_ns()))
     assert (alarm.name, alarm.subject, "reason 0" in alarm.message) == ("sink_failed", "files", True)
     assert state_of(spool).state is StreamState.RUNNING
@@ -142,7 +142,7 @@ async def test_a_sink_that_runs_alone_and_is_restarted_again_and_again_is_named_
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=now()))
     metrics.reported(reports_of(spool))
     path, consumers = tmp_path / "config.yaml", ConsumerStates(spool)
-    running = asyncio.create_task(service.run_sink(config, path, runs.stop, verbose=False, patience=HASTE))
+    running = asyncio.create_task(service.run_sink(config, path, runs.stop, patience=HASTE))
     text = await named(spool)
     assert "ERROR sink_failing: the Spark sink ends with errors and is restarted (code 75: reason " in text
     assert "WARNING sink_restarted: the sink was restarted " in text
@@ -163,14 +163,14 @@ async def test_a_sink_that_runs_alone_and_is_restarted_again_and_again_is_named_
 async def test_status_names_a_sink_that_is_restarted_after_the_end_was_reached(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_haste: None
 ) -> None:
-    async def read_to_the_end(config: Config, stop: Stop, **_: object) -> None:
+    async def read_to_the_end(config: Config, stop: StopRequest, **_: object) -> None:
         async with living(spool, stop):
             pass
 
     spool, runs = with_a_spool(config), stub("waits75", "waits75", "waits75", "waits75", 0)
     monkeypatch.setattr(service, "read", read_to_the_end)
     patience = Patience(attempts=9, first=0.1, most=0.1)
-    running = asyncio.create_task(service.run(config, tmp_path / "c.yaml", runs.stop, verbose=False, patience=patience))
+    running = asyncio.create_task(service.run(config, tmp_path / "c.yaml", runs.stop, patience=patience))
     text = await named(spool)
     assert text.startswith("Not started since ")
     assert "the Spark sink ends with errors and is restarted (code 75: reason " in text

@@ -8,9 +8,9 @@ import pytest
 
 from connector.config import Config
 from connector.daemon import run as service
-from connector.daemon.sink_process import Patience, SinkError
+from connector.daemon.sink_process import Patience, SinkProcessError
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
 
@@ -27,7 +27,7 @@ async def test_a_sink_that_ends_with_a_transient_error_is_restarted_and_counted(
 @in_a_loop
 async def test_a_sink_without_progress_fails_after_some_attempts_with_the_last_reason(tmp_path: Path) -> None:
     runs = Runs(tmp_path, TRANSIENT)
-    with pytest.raises(SinkError) as caught:
+    with pytest.raises(SinkProcessError) as caught:
         await runs.process().run()
     assert str(caught.value) == ("the Spark sink ended 4 times without progress, at last with code 75: reason 3")
     assert caught.value.exit_code == 1
@@ -46,7 +46,7 @@ async def test_a_sink_that_makes_progress_is_restarted_without_limit(tmp_path: P
 @in_a_loop
 async def test_any_other_error_is_final(tmp_path: Path, code: int) -> None:
     runs = Runs(tmp_path, code)
-    with pytest.raises(SinkError, match=rf"^the Spark sink ended with code {code}: reason 0$"):
+    with pytest.raises(SinkProcessError, match=rf"^the Spark sink ended with code {code}: reason 0$"):
         await runs.process().run()
     assert runs.number == 1
 
@@ -74,7 +74,7 @@ async def test_after_a_stop_nothing_is_restarted(tmp_path: Path) -> None:
     await until(lambda: runs.number)
     runs.stop.request()
     process.finish(again=True)
-    with pytest.raises(SinkError, match="reason 0"):
+    with pytest.raises(SinkProcessError, match="reason 0"):
         await running
     assert runs.number == 1
 
@@ -105,7 +105,7 @@ async def test_a_sink_is_killed_when_its_supervisor_is_cancelled(tmp_path: Path)
 # The service.
 
 
-async def read_until_stopped(config: Config, stop: Stop, **_: object) -> None:
+async def read_until_stopped(config: Config, stop: StopRequest, **_: object) -> None:
     await stop.wait()
 
 
@@ -116,7 +116,7 @@ async def test_the_daemon_continues_while_the_sink_is_restarted(
     runs = stub(TRANSIENT, TRANSIENT, "waits0")
     monkeypatch.setattr(service, "read", read_until_stopped)
     path = tmp_path / "config.yaml"
-    running = asyncio.create_task(service.run(config, path, runs.stop, verbose=False, patience=HASTE))
+    running = asyncio.create_task(service.run(config, path, runs.stop, patience=HASTE))
     await until(lambda: runs.number == 3)
     assert not running.done()
     runs.stop.request()
@@ -131,8 +131,8 @@ async def test_a_sink_without_progress_ends_the_service(
     runs = stub(TRANSIENT)
     monkeypatch.setattr(service, "read", read_until_stopped)
     path = tmp_path / "config.yaml"
-    with pytest.raises(SinkError, match="4 times without progress"):
-        await service.run(config, path, runs.stop, verbose=False, patience=HASTE)
+    with pytest.raises(SinkProcessError, match="4 times without progress"):
+        await service.run(config, path, runs.stop, patience=HASTE)
     assert runs.stop.requested
 
 
@@ -142,14 +142,14 @@ async def test_a_stop_in_a_pause_ends_the_service_at_once_and_without_an_error(
 ) -> None:
     runs = stub(TRANSIENT)
 
-    async def read(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+    async def read(config: Config, stop: StopRequest, *, metrics: ReaderMetrics, **_: object) -> None:
         await until(lambda: metrics.sink_restarts)
         stop.request()
 
     monkeypatch.setattr(service, "read", read)
     slow = Patience(first=3600.0, most=3600.0)
     async with asyncio.timeout(60):
-        await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False, patience=slow)
+        await service.run(config, tmp_path / "config.yaml", runs.stop, patience=slow)
     assert runs.number == 1
 
 
@@ -159,7 +159,7 @@ async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
 ) -> None:
     runs = stub(TRANSIENT)
 
-    async def lost(config: Config, stop: Stop, *, metrics: ReaderMetrics, **_: object) -> None:
+    async def lost(config: Config, stop: StopRequest, *, metrics: ReaderMetrics, **_: object) -> None:
         await until(lambda: metrics.sink_restarts)
         raise DataLostError("gone")
 
@@ -167,4 +167,4 @@ async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
     slow = Patience(first=3600.0, most=3600.0)
     async with asyncio.timeout(60):
         with pytest.raises(DataLostError):
-            await service.run(config, tmp_path / "config.yaml", runs.stop, verbose=False, patience=slow)
+            await service.run(config, tmp_path / "config.yaml", runs.stop, patience=slow)

@@ -10,7 +10,7 @@ from connector.core.timestamps import SECOND
 from connector.daemon import spool_sink
 from connector.daemon.spool_sink import SpoolSink
 from connector.errors import SpoolError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, initialize
 from connector.telemetry.metrics import ReaderMetrics
@@ -51,7 +51,7 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
     prunes.may_fail.set()
 
     async def main() -> None:
-        stop = Stop(drain_timeout=60 * SECOND)
+        stop = StopRequest(drain_timeout=60 * SECOND)
         async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
             await stop.wait()
 
@@ -61,7 +61,7 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
 
 def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Path, prunes: Prunes) -> None:
     async def main() -> bool:
-        stop = Stop(drain_timeout=60 * SECOND)
+        stop = StopRequest(drain_timeout=60 * SECOND)
         async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
             await asyncio.to_thread(prunes.started.wait, 60)
             asyncio.get_running_loop().call_later(0.1, prunes.may_fail.set)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from connector.envelope.opencdc_protobuf import Record
+from connector.envelope.opencdc_protobuf import RecordMessage
 
 Data = dict[str, Any]
 OPERATIONS = ("create", "update", "delete", "snapshot")
@@ -50,7 +50,7 @@ def of_messages(data: bytes, *, tag: bytes = b"") -> Iterator[ConduitRecord]:
         assert data[at : at + len(tag)] == tag
         length, at = _varint(data, at + len(tag))
         assert at + length <= len(data)
-        message: Any = Record.FromString(data[at : at + length])
+        message: Any = RecordMessage.FromString(data[at : at + length])
         at += length
         yield ConduitRecord(
             message.position,

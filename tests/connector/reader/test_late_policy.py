@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from connector.core.changes import Changes
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
 from connector.core.records import (
@@ -80,7 +80,7 @@ class Sink:
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         self.delivered += [change.server_transaction_id for change in epoch.records]
         self.reached = epoch.high
         self.stored_when_delivered.append(len(self.late))

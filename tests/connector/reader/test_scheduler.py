@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import (
     INITIAL_TOKEN,
@@ -56,12 +56,12 @@ class Queries:
 
 class Sink:
     def __init__(self) -> None:
-        self.epochs: list[tuple[Epoch, list[CutPartition], bool]] = []
+        self.epochs: list[tuple[SealedEpoch, list[CutPartition], bool]] = []
 
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         self.epochs.append((epoch, cut, final))
 
 
@@ -221,7 +221,7 @@ def test_what_is_read_is_complete_at_once_if_nothing_was_committed_and_else_once
     metrics, seen = ReaderMetrics(), list[int]()
 
     class Slow(Sink):
-        async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+        async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
             while metrics.watermark < START + 8:  # noqa: ASYNC110 - the reader continues meanwhile
                 await asyncio.sleep(TICK)
             seen.append(metrics.spooled)

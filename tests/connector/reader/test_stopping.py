@@ -8,7 +8,7 @@ import pytest
 
 from connector.core.timestamps import SECOND
 from connector.errors import StreamError
-from connector.reader.stopping import Stop, on_signals
+from connector.reader.stopping import StopRequest, on_signals
 from tests.property.virtual_time import run
 
 
@@ -35,7 +35,7 @@ class Reader:
 
 async def drained(drains_in: float) -> tuple[bool, float]:
     """Returns whether a reader drained after a stop at 5 s, and when it ended."""
-    stop, reader = Stop(drain_timeout=10 * SECOND), Reader(drains_in)
+    stop, reader = StopRequest(drain_timeout=10 * SECOND), Reader(drains_in)
     loop = asyncio.get_running_loop()
     loop.call_later(5, stop.request)
     async with stop.draining(reader):
@@ -56,7 +56,7 @@ def test_a_reader_that_does_not_drain_in_time_is_cancelled_and_a_warning_is_logg
 
 def test_a_reader_that_ends_by_itself_ends_the_context() -> None:
     async def main() -> float:
-        stop = Stop(drain_timeout=SECOND)
+        stop = StopRequest(drain_timeout=SECOND)
         async with stop.draining(Reader(0)):
             await asyncio.sleep(3)
         return asyncio.get_running_loop().time()
@@ -66,7 +66,7 @@ def test_a_reader_that_ends_by_itself_ends_the_context() -> None:
 
 def test_an_error_of_the_reader_is_raised() -> None:
     async def main() -> None:
-        async with Stop(drain_timeout=SECOND).draining(Reader(0)):
+        async with StopRequest(drain_timeout=SECOND).draining(Reader(0)):
             raise TimeoutError("of its own")
 
     with pytest.raises(TimeoutError, match="of its own"):
@@ -75,7 +75,7 @@ def test_an_error_of_the_reader_is_raised() -> None:
 
 def test_a_cancellation_from_outside_is_raised_and_not_taken_for_a_drain() -> None:
     async def main() -> None:
-        stop = Stop(drain_timeout=SECOND)
+        stop = StopRequest(drain_timeout=SECOND)
 
         async def read() -> None:
             async with stop.draining(Reader(0)):
@@ -92,7 +92,7 @@ def test_a_cancellation_from_outside_is_raised_and_not_taken_for_a_drain() -> No
 
 def test_a_cancellation_without_a_signal_is_an_error_and_no_end() -> None:
     async def main() -> None:
-        async with on_signals(Stop(drain_timeout=SECOND)):
+        async with on_signals(StopRequest(drain_timeout=SECOND)):
             raise asyncio.CancelledError
 
     with pytest.raises(StreamError, match="cancelled without a signal"):
@@ -101,7 +101,7 @@ def test_a_cancellation_without_a_signal_is_an_error_and_no_end() -> None:
 
 def test_a_signal_before_reading_has_started_cancels() -> None:
     async def main() -> None:
-        async with on_signals(Stop(drain_timeout=SECOND)):
+        async with on_signals(StopRequest(drain_timeout=SECOND)):
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.Event().wait()
 

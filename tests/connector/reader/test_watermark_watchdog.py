@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ChildPartition, ChildPartitionsRecord, HeartbeatRecord
 from connector.core.timestamps import SECOND
@@ -92,7 +92,7 @@ class Running:
         await self.has_room.wait()
         return not stopping.is_set()
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         pass
 
     @property

@@ -8,7 +8,7 @@ from typing import cast
 import grpc
 import pytest
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import HeartbeatRecord
 from connector.core.timestamps import MINUTE, SECOND
@@ -108,7 +108,7 @@ class Reader:
     async def room(self, stopping: asyncio.Event) -> bool:
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         self.delivered += [change.commit_timestamp for change in epoch.records]
 
 

@@ -8,7 +8,7 @@ from grpc.aio import AioRpcError, Metadata
 
 from connector.core.timestamps import parse
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, StreamGoneError
-from connector.spanner.errors import Action, CallError, classify, query_error
+from connector.spanner.errors import CallAction, CallError, classify, query_error
 
 Code = grpc.StatusCode
 
@@ -33,36 +33,36 @@ def told(code: grpc.StatusCode, message: str, resource: str = "") -> SpannerCdcE
 @pytest.mark.parametrize(
     ("code", "message", "action"),
     [
-        (Code.UNAVAILABLE, "", Action.RETRY),
-        (Code.ABORTED, "", Action.RETRY),
-        (Code.DEADLINE_EXCEEDED, "", Action.RETRY),
-        (Code.RESOURCE_EXHAUSTED, "", Action.RETRY),
-        (Code.INTERNAL, "Received RST_STREAM with error code 2", Action.RETRY),
-        (Code.INTERNAL, "Received unexpected EOS on DATA frame from server", Action.RETRY),
-        (Code.INTERNAL, "ZETASQL_RET_CHECK failure", Action.STOP),
-        (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", Action.NEW_SESSION),
-        (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", Action.STOP),
-        (Code.NOT_FOUND, "Session was concurrently deleted", Action.NEW_SESSION),
-        (Code.NOT_FOUND, "Session was concurrently deleted: projects/p/sessions/s", Action.NEW_SESSION),
-        (Code.NOT_FOUND, "Session does not exist.", Action.NEW_SESSION),
-        (Code.NOT_FOUND, "Instance not found: projects/p/instances/i", Action.STOP),
-        (Code.NOT_FOUND, "Row [session not found] in table T is missing.", Action.STOP),
-        (Code.INTERNAL, "400:Bad Request", Action.RETRY),
-        (Code.INTERNAL, "HTTP/2 error code: INTERNAL_ERROR", Action.RETRY),
-        (Code.INTERNAL, "Connection closed with unknown cause", Action.RETRY),
-        (Code.INTERNAL, "Authentication backend internal server error. Please retry.", Action.RETRY),
-        (Code.UNKNOWN, "Received http2 header with status: 500", Action.RETRY),
-        (Code.UNKNOWN, "Received http2 :status header with non-200 OK status", Action.RETRY),
-        (Code.UNKNOWN, "Stream removed", Action.RETRY),
-        (Code.UNKNOWN, "", Action.STOP),
-        (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", Action.WAIT),
-        (Code.CANCELLED, "", Action.NEW_SESSION),
-        (Code.PERMISSION_DENIED, "", Action.STOP),
-        (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", Action.STOP),
-        (Code.INVALID_ARGUMENT, "", Action.STOP),
+        (Code.UNAVAILABLE, "", CallAction.RETRY),
+        (Code.ABORTED, "", CallAction.RETRY),
+        (Code.DEADLINE_EXCEEDED, "", CallAction.RETRY),
+        (Code.RESOURCE_EXHAUSTED, "", CallAction.RETRY),
+        (Code.INTERNAL, "Received RST_STREAM with error code 2", CallAction.RETRY),
+        (Code.INTERNAL, "Received unexpected EOS on DATA frame from server", CallAction.RETRY),
+        (Code.INTERNAL, "ZETASQL_RET_CHECK failure", CallAction.STOP),
+        (Code.NOT_FOUND, "Session not found: projects/p/instances/i/databases/d/sessions/s", CallAction.NEW_SESSION),
+        (Code.NOT_FOUND, "Database not found: projects/p/instances/i/databases/d", CallAction.STOP),
+        (Code.NOT_FOUND, "Session was concurrently deleted", CallAction.NEW_SESSION),
+        (Code.NOT_FOUND, "Session was concurrently deleted: projects/p/sessions/s", CallAction.NEW_SESSION),
+        (Code.NOT_FOUND, "Session does not exist.", CallAction.NEW_SESSION),
+        (Code.NOT_FOUND, "Instance not found: projects/p/instances/i", CallAction.STOP),
+        (Code.NOT_FOUND, "Row [session not found] in table T is missing.", CallAction.STOP),
+        (Code.INTERNAL, "400:Bad Request", CallAction.RETRY),
+        (Code.INTERNAL, "HTTP/2 error code: INTERNAL_ERROR", CallAction.RETRY),
+        (Code.INTERNAL, "Connection closed with unknown cause", CallAction.RETRY),
+        (Code.INTERNAL, "Authentication backend internal server error. Please retry.", CallAction.RETRY),
+        (Code.UNKNOWN, "Received http2 header with status: 500", CallAction.RETRY),
+        (Code.UNKNOWN, "Received http2 :status header with non-200 OK status", CallAction.RETRY),
+        (Code.UNKNOWN, "Stream removed", CallAction.RETRY),
+        (Code.UNKNOWN, "", CallAction.STOP),
+        (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", CallAction.WAIT),
+        (Code.CANCELLED, "", CallAction.NEW_SESSION),
+        (Code.PERMISSION_DENIED, "", CallAction.STOP),
+        (Code.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.", CallAction.STOP),
+        (Code.INVALID_ARGUMENT, "", CallAction.STOP),
     ],
 )
-def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message: str, action: Action) -> None:
+def test_what_can_be_retried_is_and_nothing_else(code: grpc.StatusCode, message: str, action: CallAction) -> None:
     assert met(code, message).action is action
 
 
@@ -119,9 +119,9 @@ def test_every_message_is_one_line() -> None:
 
 
 def test_a_lost_session_is_known_by_the_resource_that_spanner_names_however_it_is_worded() -> None:
-    assert met(Code.NOT_FOUND, "Gone.", "google.spanner.v1.Session").action is Action.NEW_SESSION
+    assert met(Code.NOT_FOUND, "Gone.", "google.spanner.v1.Session").action is CallAction.NEW_SESSION
     database = "google.spanner.admin.database.v1.Database"
-    assert met(Code.NOT_FOUND, "Session not found", database).action is Action.STOP
+    assert met(Code.NOT_FOUND, "Session not found", database).action is CallAction.STOP
 
 
 @pytest.mark.parametrize(

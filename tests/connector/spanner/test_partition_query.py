@@ -12,7 +12,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE
 from connector.core.timestamps import SECOND
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
-from connector.spanner.errors import Action, classify
+from connector.spanner.errors import CallAction, classify
 from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from tests.connector.spanner.streams import pump_threads
@@ -163,7 +163,7 @@ def test_a_session_that_is_gone_is_renewed(clock: Callable[[], int]) -> None:
         async with reading(clock, plan) as (_, queries):
             with pytest.raises(grpc.RpcError) as told:
                 await read(queries, clock)
-            assert classify(told.value).action is Action.NEW_SESSION
+            assert classify(told.value).action is CallAction.NEW_SESSION
             assert await read(queries, clock) == WHOLE
 
     asyncio.run(main())

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from connector.spanner.errors import Action, classify
+from connector.spanner.errors import CallAction, classify
 from connector.spanner.pump import ENOUGH, MESSAGE
 from connector.spanner.pump import MOST_OF_A_PUMP as MOST
 from connector.spanner.transport import PUMPS, STREAMS_PER_CHANNEL, Take, Transport
@@ -99,7 +99,7 @@ def test_an_error_is_raised_after_the_messages_before_it(behind: bool) -> None:
             with pytest.raises(grpc.RpcError) as told:
                 await take()
             assert found == [b"1", b"2", b"3"]
-            assert (classify(told.value).action, classify(told.value).message) == (Action.RETRY, "gone for a while")
+            assert (classify(told.value).action, classify(told.value).message) == (CallAction.RETRY, "gone for a while")
             assert ("why", "a test") in [tuple(pair) for pair in told.value.trailing_metadata()]
 
     run(main())
@@ -112,7 +112,7 @@ def test_a_server_that_cannot_be_reached_is_an_error_that_is_retried(behind: boo
         async with connected(served) as transport, streaming(transport, behind) as take:
             with pytest.raises(grpc.RpcError) as told:
                 await take()
-            assert classify(told.value).action is Action.RETRY
+            assert classify(told.value).action is CallAction.RETRY
 
     run(main())
 
@@ -155,7 +155,7 @@ def test_a_connection_that_died_silently_ends_and_one_whose_server_is_slow_does_
                     with pytest.raises(grpc.RpcError) as told:
                         await take()
                     link.speak()
-        assert classify(told.value).action is Action.RETRY
+        assert classify(told.value).action is CallAction.RETRY
 
     run(main())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from connector.core.changes import Changes
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import DataChangeRecord
 from connector.core.schemas import TableSchema
@@ -36,9 +36,9 @@ def writer_of(spool: Spool, keeps: Callable[[Changes], Changes] = everything) ->
     return SpoolWriter(fresh, header, checkpoint(fresh, header), ENVELOPE, keeps)
 
 
-def epoch_of(number: int, *records: DataChangeRecord) -> Epoch:
+def epoch_of(number: int, *records: DataChangeRecord) -> SealedEpoch:
     low = AT - 1 + (number - 1) * SECOND
-    return Epoch(low, low + SECOND, records, sum(one.size for one in records))
+    return SealedEpoch(low, low + SECOND, records, sum(one.size for one in records))
 
 
 def sealed(writer: SpoolWriter, count: int = 1, *, now: int = NOW) -> None:

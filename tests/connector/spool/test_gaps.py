@@ -16,7 +16,7 @@ from connector.spool.gaps import GapRecord, gaps, remember, restart_at
 from connector.spool.manifest import GAP_VERSION
 from connector.spool.reading import Spool
 from connector.spool.storage.store import FileStore
-from connector.spool.writing import Checkpoint, checkpoint, initialize, sole_writer
+from connector.spool.writing import ResumePoint, checkpoint, initialize, sole_writer
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, KilledError, numbers, sealed, writer_of
 
@@ -56,7 +56,7 @@ def test_a_gap_is_an_epoch_without_records_from_the_watermark_to_the_chosen_time
 def test_reading_continues_from_the_gap_with_the_initial_query_at_the_chosen_timestamp(spool: Spool) -> None:
     restart_at(spool, LATER, now=RECORDED)
     at = checkpoint(spool, spool.header())
-    assert at == Checkpoint(3, LATER - 1, (CutPartition("", LATER),), (SINGERS,))
+    assert at == ResumePoint(3, LATER - 1, (CutPartition("", LATER),), (SINGERS,))
     sealed(writer_of(spool))
     assert numbers(spool) == [1, 2, 3, 4]
 

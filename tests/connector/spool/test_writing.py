@@ -12,7 +12,7 @@ from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
-from connector.spool.writing import Checkpoint, checkpoint, initialize
+from connector.spool.writing import ResumePoint, checkpoint, initialize
 from tests.connector.builders import AT, COLUMNS, column, record
 from tests.connector.spool.sealing import CUT, NAME, NOW, SINGERS, bytes_of, epoch_of, numbers, rows, sealed, writer_of
 
@@ -37,7 +37,7 @@ def test_a_new_spool_says_which_stream_it_holds_since_when_and_the_schemas_at_th
 
 def test_reading_a_new_spool_begins_with_the_initial_query_at_its_start(spool: Spool) -> None:
     at = checkpoint(spool, spool.header())
-    assert at == Checkpoint(0, AT - 1, (CutPartition("", AT),), (SINGERS,))
+    assert at == ResumePoint(0, AT - 1, (CutPartition("", AT),), (SINGERS,))
 
 
 def test_where_there_is_no_spool_none_is_found(tmp_path: Path) -> None:

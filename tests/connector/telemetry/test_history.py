@@ -2,13 +2,13 @@
 
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.timestamps import SECOND
-from connector.telemetry.history import History
+from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics, TableCount
 from tests.connector.builders import AT
 
 
 def test_a_partition_that_is_gone_has_finished_and_only_the_newest_300_are_kept() -> None:
-    history = History()
+    history = RecentHistory()
     history.follow(PartitionGraph([CutPartition("token-of-the-oldest-partition", AT)], watermark=AT))
     history.follow([])
     assert [partition.state for partition in history.graph()] == ["finished"]
@@ -20,7 +20,7 @@ def test_a_partition_that_is_gone_has_finished_and_only_the_newest_300_are_kept(
 
 
 def test_an_hour_of_points_is_kept_with_the_rates_between_them() -> None:
-    history, metrics = History(), ReaderMetrics()
+    history, metrics = RecentHistory(), ReaderMetrics()
     metrics.watermark = AT
     for step in range(400):
         history.sample(metrics, AT + 10 * step * SECOND)

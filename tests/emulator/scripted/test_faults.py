@@ -14,7 +14,7 @@ from connector.core.records import (
     Record,
 )
 from connector.core.timestamps import SECOND
-from connector.spanner.errors import Action, classify
+from connector.spanner.errors import CallAction, classify
 from emulator import Fault, FaultKind, FaultPlan, Framing, Scenario, ScriptedError, ScriptedSpanner
 from emulator.scenario.history import PartitionMode
 from emulator.scripted.fault_plan import FATAL, RECOVERABLE
@@ -50,15 +50,15 @@ def test_an_error_is_injected_after_its_messages_and_the_next_query_succeeds(kin
 
 
 def test_the_connector_retries_after_every_recoverable_error() -> None:
-    def action(kind: FaultKind) -> Action:
+    def action(kind: FaultKind) -> CallAction:
         served = engine(scenario(), now=30, faults=FaultPlan().rule(Fault(kind)))
         code, message = refusal(run(ask(served)))
         return classify(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), message)).action
 
     for kind in RECOVERABLE & set(_CODES):
-        assert action(kind) is not Action.STOP, kind
+        assert action(kind) is not CallAction.STOP, kind
     for kind in FATAL:
-        assert action(kind) is Action.STOP, kind
+        assert action(kind) is CallAction.STOP, kind
 
 
 def test_the_text_of_an_error_can_be_chosen() -> None:

@@ -10,7 +10,7 @@ import connector.reader.tail
 from connector.config import validated
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from emulator import Scenario, ScriptedServer
 from tests.connector.envelope.conduit import ConduitRecord, of_json
 from tests.peers.served import source
@@ -40,7 +40,7 @@ def records_after(
     """Returns what `tail` prints after a position, or from the start."""
     start = server.engine.scenario.history.origin if position is None else position.commit_timestamp
     config = validated({"source": source(server, start=start), "envelope": {"format": "opencdc"}})
-    out, stop = io.BytesIO(), Stop(drain_timeout=config.drain_timeout)
+    out, stop = io.BytesIO(), StopRequest(drain_timeout=config.drain_timeout)
     work = connector.reader.tail.tail(config.source, config.envelope, out, stop, after=position)
     asyncio.run(asyncio.wait_for(work, timeout))
     return records_of(out.getvalue())

@@ -31,7 +31,7 @@ def test_invalid_rows_are_rejected_and_both_decoders_agree_on_valid_ones(decoder
     ],
 )
 def test_both_dialects_have_the_same_fields_of_which_the_same_may_be_null(
-    fields: tuple[row_fields.Field, ...], struct: type[msgspec.Struct]
+    fields: tuple[row_fields.StructField, ...], struct: type[msgspec.Struct]
 ) -> None:
     found = msgspec.structs.fields(struct)
     assert {field.name for field in fields} == {field.name for field in found}

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from connector.core.epoch import Epoch, EpochBuffer, incomplete_transactions, minute_end
+from connector.core.epoch import EpochBuffer, SealedEpoch, incomplete_transactions, minute_end
 from connector.core.late_records import passed_before
-from connector.core.partitions import CutPartition, PartitionGraph, State
+from connector.core.partitions import CutPartition, PartitionGraph, PartitionState
 from connector.core.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -69,7 +69,7 @@ class ModelReader:
     def data_proves(self, record: DataChangeRecord) -> int:
         return record.commit_timestamp - 1
 
-    def forgets_at(self, epoch: Epoch) -> int:
+    def forgets_at(self, epoch: SealedEpoch) -> int:
         return epoch.high
 
     def proves_end(self, query: Query) -> bool:
@@ -206,6 +206,8 @@ class ModelReader:
         self.graph.sealed(self.sealed.watermark)
         for partition in self.graph:
             over = partition.end is not None and partition.end <= self.sealed.watermark + 1
-            if over and partition.state is State.FINISHED:
+            if over and partition.state is PartitionState.FINISHED:
                 heirs = [self.graph[child] for child in partition.children if child in self.graph]
-                check(any(heir.state is State.CREATED for heir in heirs), f"{partition.token} is never forgotten")
+                check(
+                    any(heir.state is PartitionState.CREATED for heir in heirs), f"{partition.token} is never forgotten"
+                )

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from connector.core.changes import Changes
-from connector.core.epoch import Epoch, EpochBuffer, Part
-from connector.core.partitions import CutPartition, Event, Partition, PartitionGraph, State
+from connector.core.epoch import EpochBuffer, EpochPart, SealedEpoch
+from connector.core.partitions import CutPartition, Partition, PartitionEvent, PartitionGraph, PartitionState
 from connector.core.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -54,20 +54,20 @@ class CutAnInstantTooLate(PartitionGraph):
 
 class CutLeavesOutWhoHasFinished(PartitionGraph):
     def cut(self, watermark: int) -> list[CutPartition]:
-        unfinished = [p for p in self if p.state is not State.FINISHED]
+        unfinished = [p for p in self if p.state is not PartitionState.FINISHED]
         tokens = {p.token for p in unfinished}
         return [CutPartition(p.token, p.start) for p in unfinished if not tokens & p.parents]
 
 
 class EndOfTheRunEndsPartitions(PartitionGraph):
     def cut(self, watermark: int) -> list[CutPartition]:
-        done = {p.token for p in self if p.state is State.FINISHED and p.end is None}
+        done = {p.token for p in self if p.state is PartitionState.FINISHED and p.end is None}
         return [at for at in super().cut(watermark) if at.token not in done]
 
 
 class CleanEndFinishes(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
-        self._move(self._partitions[token], Event.ENDED_FOR_GOOD)
+        self._move(self._partitions[token], PartitionEvent.ENDED_FOR_GOOD)
         return True
 
 
@@ -76,7 +76,7 @@ class InitialQueryFinishesAtTheEnd(PartitionGraph):
         if super().ended(token, proven=proven):
             return True
         if token == INITIAL_TOKEN and proven is not None:
-            self._move(self._partitions[token], Event.REACHED_END)
+            self._move(self._partitions[token], PartitionEvent.REACHED_END)
             return True
         return False
 
@@ -90,7 +90,9 @@ class ChildrenOfAnEarlierQueryFinish(PartitionGraph):
 
 class WaitingChildrenDoNotHoldTheWatermark(PartitionGraph):
     def advance(self) -> int:
-        running = [p.progress for p in self if p.end is None and p.state in (State.RUNNING, State.FINISHED)]
+        running = [
+            p.progress for p in self if p.end is None and p.state in (PartitionState.RUNNING, PartitionState.FINISHED)
+        ]
         least = min(running, default=self._watermark)
         self._watermark = max(self._watermark, least if self._end is None else min(least, self._end))
         return self._watermark
@@ -98,14 +100,16 @@ class WaitingChildrenDoNotHoldTheWatermark(PartitionGraph):
 
 class WatermarkOfTheFastest(PartitionGraph):
     def advance(self) -> int:
-        most = max((p.progress for p in self if p.state is not State.FINISHED), default=self._watermark)
+        most = max((p.progress for p in self if p.state is not PartitionState.FINISHED), default=self._watermark)
         self._watermark = max(self._watermark, most if self._end is None else min(most, self._end))
         return self._watermark
 
 
 class WatermarkGoesBack(PartitionGraph):
     def advance(self) -> int:
-        self._watermark = min((p.progress for p in self if p.state is not State.FINISHED), default=self._watermark)
+        self._watermark = min(
+            (p.progress for p in self if p.state is not PartitionState.FINISHED), default=self._watermark
+        )
         return self._watermark
 
 
@@ -197,7 +201,7 @@ class ColumnsPassWhole(EpochBuffer):
 class ColumnsAreCutWhereThereIsRoom(EpochBuffer):
     """Even among the records of one commit timestamp."""
 
-    def take(self) -> Epoch | None:
+    def take(self) -> SealedEpoch | None:
         with patch("connector.core.epoch._fitting", _fitting):
             return super().take()
 
@@ -213,7 +217,7 @@ class OrderedByArrival(EpochBuffer):
             super().advance(watermark)
 
 
-def _by_time(parts: list[Part]) -> list[Part]:
+def _by_time(parts: list[EpochPart]) -> list[EpochPart]:
     if any(isinstance(part, Changes) for part in parts):
         joined = Changes.joined(parts)
         order = np.argsort(joined.commit_timestamps, kind="stable")
@@ -222,7 +226,7 @@ def _by_time(parts: list[Part]) -> list[Part]:
 
 
 class CutInTheMiddleOfAnInstant(EpochBuffer):
-    def take(self) -> Epoch | None:
+    def take(self) -> SealedEpoch | None:
         epoch = super().take()
         if epoch is None or len(epoch.records) < 2:
             return epoch
@@ -230,14 +234,14 @@ class CutInTheMiddleOfAnInstant(EpochBuffer):
         self._ready.appendleft(last)
         self.bytes += last.size
         self.ready_bytes += last.size
-        return Epoch(epoch.low, epoch.high, tuple(kept), epoch.bytes - last.size)
+        return SealedEpoch(epoch.low, epoch.high, tuple(kept), epoch.bytes - last.size)
 
 
 class EpochsWithoutMinutes(EpochBuffer):
-    def take(self) -> Epoch | None:
+    def take(self) -> SealedEpoch | None:
         if self._ready_to <= self._sealed:
             return None
-        epoch = Epoch(self._sealed, self._ready_to, tuple(self._ready), self.ready_bytes)
+        epoch = SealedEpoch(self._sealed, self._ready_to, tuple(self._ready), self.ready_bytes)
         self._ready.clear()
         self._sealed, self.bytes, self.ready_bytes = self._ready_to, self.bytes - self.ready_bytes, 0
         return epoch
@@ -249,7 +253,7 @@ class DataProvesItsInstant(Reading):
 
 
 class ForgetsAtTheReceivedWatermark(Reading):
-    def forgets_at(self, epoch: Epoch) -> int:
+    def forgets_at(self, epoch: SealedEpoch) -> int:
         return self.watermark
 
 
@@ -262,7 +266,7 @@ class WindowsFinishPartitions(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
         finished = super().ended(token, proven=proven)
         if not finished and proven is not None:
-            self._move(self._partitions[token], Event.REACHED_END)
+            self._move(self._partitions[token], PartitionEvent.REACHED_END)
             return True
         return finished
 

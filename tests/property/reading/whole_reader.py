@@ -19,7 +19,7 @@ import orjson
 from google.cloud.spanner_v1 import types
 
 from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
-from connector.core.epoch import Epoch, incomplete_transactions, minute_end
+from connector.core.epoch import SealedEpoch, incomplete_transactions, minute_end
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
@@ -82,7 +82,7 @@ class Memory:
             await asyncio.sleep(self._random.random())
         return True
 
-    async def deliver(self, epoch: Epoch, cut: list[CutPartition], *, final: bool) -> None:
+    async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         await asyncio.sleep(self._random.choice((0.0, 0.001, 0.05)))
         assert epoch.low == self.watermark < epoch.high, "epochs leave a gap, or overlap"
         assert minute_end(epoch.low + 1) >= epoch.high, "an epoch spans two minutes"

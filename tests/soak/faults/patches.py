@@ -15,7 +15,7 @@ import connector.spanner.decoding.decoder
 import connector.spanner.partition_query
 import connector.spool.cuts
 import connector.spool.summaries
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.spool import consumers
 from connector.spool.lifecycle import RESERVE
@@ -160,7 +160,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
         points.reached("after the sweep")
 
     def faulty_seal(
-        self: SpoolWriter, epoch: Epoch, cut: list[CutPartition], *, now: int, final: bool = False
+        self: SpoolWriter, epoch: SealedEpoch, cut: list[CutPartition], *, now: int, final: bool = False
     ) -> Manifest:
         if final:
             points.reached("before the last epoch")

@@ -21,7 +21,7 @@ from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
-from connector.spanner.errors import Action, CallError, gone_container, is_lost_session, retried, setup_error
+from connector.spanner.errors import CallAction, CallError, gone_container, is_lost_session, retried, setup_error
 from connector.telemetry.retrying import attempts
 from spark_sink.sinks.spanner.destination_tables import WRITER
 from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, retrying
@@ -197,7 +197,7 @@ class Transactions:
             yield session
         except RetriedError as error:
             is_late = error.found.code is grpc.StatusCode.DEADLINE_EXCEEDED  # it may be executed yet
-            if error.found.action is not Action.NEW_SESSION and not is_late:
+            if error.found.action is not CallAction.NEW_SESSION and not is_late:
                 self._free.put(session)
             raise
         except BaseException:
@@ -217,8 +217,8 @@ class Transactions:
             found = self._client.failed(error)
             if of_data and found.code in _OF_THE_DATA:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
-                found = replace(found, action=Action.NEW_SESSION if is_gone else Action.STOP)
-            if found.action is not Action.STOP:
+                found = replace(found, action=CallAction.NEW_SESSION if is_gone else CallAction.STOP)
+            if found.action is not CallAction.STOP:
                 raise RetriedError(found) from error
             is_of_data = found.code in _OF_THE_DATA and not gone_container(found)
             if of_data and (is_of_data or found.code is grpc.StatusCode.RESOURCE_EXHAUSTED):

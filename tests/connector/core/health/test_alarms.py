@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from connector.core.health.alarms import (
     AlarmLog,
-    ConsumerProgress,
+    ConsumerLag,
     Facts,
-    Holder,
     Mended,
+    WatermarkHolder,
     alarms,
     retention_used,
     summary,
@@ -62,25 +62,29 @@ def test_what_is_unknown_raises_no_alarm() -> None:
     [
         (replace(WELL, watermark=NOW - 400 * SECOND), "reader_behind", "400 s behind"),
         (
-            replace(WELL, watermark=NOW - 400 * SECOND, holder=Holder("partition 5f0c", NOW - 401 * SECOND, 7)),
+            replace(
+                WELL, watermark=NOW - 400 * SECOND, holder=WatermarkHolder("partition 5f0c", NOW - 401 * SECOND, 7)
+            ),
             "partition_behind",
             "400 s behind: partition 5f0c holds the watermark",
         ),
         (
-            replace(WELL, watermark=NOW - 400 * SECOND, holder=Holder("partition 5f0c", NOW - 401 * SECOND, 0)),
+            replace(
+                WELL, watermark=NOW - 400 * SECOND, holder=WatermarkHolder("partition 5f0c", NOW - 401 * SECOND, 0)
+            ),
             "reader_behind",
             "400 s behind",
         ),
         (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
         (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
         (
-            replace(WELL, consumers=[ConsumerProgress("files", NOW - 900 * SECOND, 7)]),
+            replace(WELL, consumers=[ConsumerLag("files", NOW - 900 * SECOND, 7)]),
             "consumer_behind",
             "files is 7 epochs",
         ),
         (replace(WELL, spool_bytes=950), "spool_nearly_full", "95%"),
         (
-            replace(WELL, spool_bytes=950, consumers=[ConsumerProgress("x", NOW, 0)]),
+            replace(WELL, spool_bytes=950, consumers=[ConsumerLag("x", NOW, 0)]),
             "spool_nearly_full",
             "slowest consumer is x",
         ),
@@ -136,7 +140,7 @@ def test_what_was_mended_is_an_alarm_for_an_hour() -> None:
 
 
 def test_each_consumer_that_is_behind_begins_an_alarm_of_its_own_which_knows_since_when() -> None:
-    log, late = AlarmLog(), [ConsumerProgress(name, NOW - 900 * SECOND, 7) for name in ("files", "fraud")]
+    log, late = AlarmLog(), [ConsumerLag(name, NOW - 900 * SECOND, 7) for name in ("files", "fraud")]
     first = alarms(replace(WELL, consumers=late[:1]))
     assert log.since(first[0]) is None
     assert log.changes(first, NOW) == (first, [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.core.partitions import CutPartition, PartitionGraph, State
+from connector.core.partitions import CutPartition, PartitionGraph, PartitionState
 from connector.core.records import INITIAL_TOKEN
 from tests.connector.core.partitions.graphs import announcement, graph_of, initial_graph, move
 
@@ -67,7 +67,7 @@ def test_a_repeated_announcement_does_not_change_a_running_child() -> None:
     graph.sent("c")
     graph.proved("c", 30)
     graph.announced("b", announcement(20, "c", parents=("a",)))
-    assert (graph["c"].state, graph["c"].progress) == (State.RUNNING, 30)
+    assert (graph["c"].state, graph["c"].progress) == (PartitionState.RUNNING, 30)
 
 
 def test_an_undiscovered_parent_holds_its_child_until_all_others_are_read_up_to_the_childs_start() -> None:
@@ -117,7 +117,7 @@ def test_a_clean_end_without_children_does_not_finish_a_partition() -> None:
     graph = graph_of("a")
     graph.proved("a", 30)
     assert not graph.ended("a", proven=None)
-    assert graph["a"].state is State.RUNNING
+    assert graph["a"].state is PartitionState.RUNNING
     assert graph.broke("a") == 30
     assert graph.query_start("a") == 30
 

@@ -2,23 +2,25 @@
 
 import pytest
 
-from connector.core.partitions import TRANSITIONS, Event, IllegalTransitionError, Partition, State
+from connector.core.partitions import TRANSITIONS, IllegalTransitionError, Partition, PartitionEvent, PartitionState
 from connector.core.records import INITIAL_TOKEN
 from tests.connector.core.partitions.graphs import graph_of, initial_graph, move
 
 ALLOWED = [
-    (State.CREATED, Event.PARENTS_FINISHED, State.SCHEDULED),
-    (State.SCHEDULED, Event.QUERY_SENT, State.RUNNING),
-    (State.RUNNING, Event.QUERY_BROKE, State.SCHEDULED),
-    (State.RUNNING, Event.ENDED_FOR_GOOD, State.FINISHED),
-    (State.SCHEDULED, Event.ENDED_FOR_GOOD, State.FINISHED),
-    (State.RUNNING, Event.REACHED_END, State.FINISHED),
-    (State.SCHEDULED, Event.REACHED_END, State.FINISHED),
+    (PartitionState.CREATED, PartitionEvent.PARENTS_FINISHED, PartitionState.SCHEDULED),
+    (PartitionState.SCHEDULED, PartitionEvent.QUERY_SENT, PartitionState.RUNNING),
+    (PartitionState.RUNNING, PartitionEvent.QUERY_BROKE, PartitionState.SCHEDULED),
+    (PartitionState.RUNNING, PartitionEvent.ENDED_FOR_GOOD, PartitionState.FINISHED),
+    (PartitionState.SCHEDULED, PartitionEvent.ENDED_FOR_GOOD, PartitionState.FINISHED),
+    (PartitionState.RUNNING, PartitionEvent.REACHED_END, PartitionState.FINISHED),
+    (PartitionState.SCHEDULED, PartitionEvent.REACHED_END, PartitionState.FINISHED),
 ]
 
 
 @pytest.mark.parametrize(("before", "event", "after"), ALLOWED)
-def test_a_partition_changes_its_state_as_the_table_says(before: State, event: Event, after: State) -> None:
+def test_a_partition_changes_its_state_as_the_table_says(
+    before: PartitionState, event: PartitionEvent, after: PartitionState
+) -> None:
     partition = Partition("a", 10, 9, state=before)
     partition.change_state(event)
     assert partition.state is after
@@ -26,9 +28,16 @@ def test_a_partition_changes_its_state_as_the_table_says(before: State, event: E
 
 @pytest.mark.parametrize(
     ("before", "event"),
-    [(s, e) for s in State for e in Event if (s, e) not in {(before, event) for before, event, _ in ALLOWED}],
+    [
+        (s, e)
+        for s in PartitionState
+        for e in PartitionEvent
+        if (s, e) not in {(before, event) for before, event, _ in ALLOWED}
+    ],
 )
-def test_a_transition_that_is_not_in_the_table_raises_and_changes_nothing(before: State, event: Event) -> None:
+def test_a_transition_that_is_not_in_the_table_raises_and_changes_nothing(
+    before: PartitionState, event: PartitionEvent
+) -> None:
     partition = Partition("a", 10, 9, state=before)
     with pytest.raises(IllegalTransitionError, match=f"a {before.value} partition cannot have {event.value}"):
         partition.change_state(event)

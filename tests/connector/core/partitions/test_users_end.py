@@ -1,6 +1,6 @@
 """The user's end timestamp: when a partition has been read up to it."""
 
-from connector.core.partitions import CutPartition, PartitionGraph, State
+from connector.core.partitions import CutPartition, PartitionGraph, PartitionState
 from connector.core.records import INITIAL_TOKEN, ChildPartition, ChildPartitionsRecord
 from tests.connector.core.partitions.graphs import announcement, graph_of, move, query_again
 
@@ -77,7 +77,7 @@ def test_a_partition_read_up_to_the_end_is_not_query_again() -> None:
     graph.proved("a", 40)
     graph.broke("a")
     assert graph.nothing_left("a")
-    assert graph["a"].state is State.FINISHED
+    assert graph["a"].state is PartitionState.FINISHED
 
 
 def test_a_partition_not_read_up_to_the_end_is_query_again() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from connector.core.partitions import CutPartition
 from connector.core.timestamps import MINUTE, SECOND
-from connector.core.windows import Pace, deal, next_window
+from connector.core.windows import WindowPace, deal, next_window
 from connector.core.windows.planning import FIRST_LENGTH, LEAST_LENGTH, MARGIN, MOST_BYTES
 from tests.property.effort import effort
 
@@ -42,22 +42,22 @@ def test_where_there_is_little_to_read_there_are_few_shares() -> None:
 
 
 def test_a_window_ends_before_spanners_clock_and_within_its_minute() -> None:
-    pace = Pace()
+    pace = WindowPace()
     assert next_window(NOW, NOW + FIRST_LENGTH + MARGIN, pace) is None
     assert next_window(NOW, NOW + FIRST_LENGTH + MARGIN + 1, pace) == NOW + FIRST_LENGTH
     assert next_window(NOW - 3, NOW + MINUTE, pace) == NOW - 1
-    assert next_window(NOW - 1, NOW + MINUTE, Pace(MINUTE)) is None
-    assert next_window(NOW - 1, NOW + 2 * MINUTE, Pace(MINUTE)) == NOW + MINUTE - 1
+    assert next_window(NOW - 1, NOW + MINUTE, WindowPace(MINUTE)) is None
+    assert next_window(NOW - 1, NOW + 2 * MINUTE, WindowPace(MINUTE)) == NOW + MINUTE - 1
 
 
 def test_the_last_window_reaches_the_users_end() -> None:
     later = NOW + 10 * MINUTE
-    assert next_window(NOW, later, Pace(), end=NOW + SECOND) == NOW + SECOND
-    assert next_window(NOW + SECOND, later, Pace(), end=NOW + SECOND) is None
+    assert next_window(NOW, later, WindowPace(), end=NOW + SECOND) == NOW + SECOND
+    assert next_window(NOW + SECOND, later, WindowPace(), end=NOW + SECOND) is None
 
 
 def test_windows_grow_while_behind_and_shrink_at_the_head_of_an_idle_stream() -> None:
-    pace = Pace()
+    pace = WindowPace()
     for _ in range(10):
         pace = pace.after(span=pace.length, bytes=1000, behind=3600 * SECOND, partitions=2)
     assert pace.length == MINUTE
@@ -67,20 +67,20 @@ def test_windows_grow_while_behind_and_shrink_at_the_head_of_an_idle_stream() ->
 
 
 def test_at_the_head_of_a_busy_stream_a_window_has_the_default_length() -> None:
-    pace = Pace(MINUTE)
+    pace = WindowPace(MINUTE)
     for _ in range(5):
         pace = pace.after(span=pace.length, bytes=100 * MB, behind=SECOND, partitions=2)
     assert pace.length == FIRST_LENGTH
 
 
 def test_a_window_is_bounded_by_the_bytes_that_are_expected_of_it() -> None:
-    pace = Pace(MINUTE).after(span=MINUTE, bytes=6 * MOST_BYTES, behind=3600 * SECOND, partitions=2)
+    pace = WindowPace(MINUTE).after(span=MINUTE, bytes=6 * MOST_BYTES, behind=3600 * SECOND, partitions=2)
     assert abs(pace.expected_bytes(pace.length) - MOST_BYTES) < MB
     assert pace.after(span=SECOND, bytes=10**15, behind=3600 * SECOND, partitions=2).length == SECOND
 
 
 def test_windows_with_many_partitions_are_not_short_however_idle() -> None:
-    pace = Pace()
+    pace = WindowPace()
     for _ in range(5):
         pace = pace.after(span=pace.length, bytes=0, behind=SECOND, partitions=5000)
     assert pace.length == FIRST_LENGTH

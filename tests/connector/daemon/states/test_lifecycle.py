@@ -17,7 +17,7 @@ from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import status_of, status_text
 from connector.daemon.states.watching import watching
 from connector.errors import StreamError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -44,7 +44,7 @@ def within_seconds(work: Coroutine[object, object, None]) -> None:
 
 def test_a_pause_that_is_taken_back_while_the_reader_drains_does_not_end_the_daemon(tmp_path: Path) -> None:
     async def work() -> None:
-        spool, reader, stop = Spool.at(tmp_path), Reader(), Stop(drain_timeout=60 * SECOND)
+        spool, reader, stop = Spool.at(tmp_path), Reader(), StopRequest(drain_timeout=60 * SECOND)
         life = Lifecycle(spool, NEVER)
         async with life.pausing(reader, stop):
             running = asyncio.create_task(reader.run())
@@ -63,7 +63,7 @@ def test_a_pause_that_is_taken_back_while_the_reader_drains_does_not_end_the_dae
 
 def test_a_stop_ends_a_daemon_that_drains_for_a_pause(tmp_path: Path) -> None:
     async def work() -> None:
-        spool, reader, stop = Spool.at(tmp_path), Reader(), Stop(drain_timeout=60 * SECOND)
+        spool, reader, stop = Spool.at(tmp_path), Reader(), StopRequest(drain_timeout=60 * SECOND)
         request_pause(spool, 1)
         life = Lifecycle(spool, NEVER)
         await life.look()
@@ -150,7 +150,7 @@ def test_an_error_of_several_lines_is_one_line_in_the_state(tmp_path: Path) -> N
     spool = Spool.at(tmp_path)
 
     async def work() -> None:
-        async with living(spool, Stop(drain_timeout=60 * SECOND)):
+        async with living(spool, StopRequest(drain_timeout=60 * SECOND)):
             raise StreamError("it broke:\n  here\n  and there.", hint="Mend it.")
 
     with pytest.raises(StreamError):
@@ -238,10 +238,10 @@ def test_a_daemon_that_is_restarted_after_an_error_is_unhealthy_until_it_has_rea
 
     async def work() -> None:
         with pytest.raises(StreamError):
-            async with living(spool, Stop(drain_timeout=60 * SECOND)):
+            async with living(spool, StopRequest(drain_timeout=60 * SECOND)):
                 raise StreamError("permission denied")
         assert alarms() == ["stream_failed"]
-        async with living(spool, Stop(drain_timeout=60 * SECOND)) as life:
+        async with living(spool, StopRequest(drain_timeout=60 * SECOND)) as life:
             await life.breathe()
             assert alarms() == ["daemon_failing"]
             await life.enter(StreamState.RUNNING)

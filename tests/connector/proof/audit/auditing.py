@@ -6,7 +6,7 @@ from pathlib import Path
 
 from connector.core.timestamps import SECOND
 from connector.proof.audit.command import AuditReport, audit, audit_request
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from emulator import ScriptedServer
 
 
@@ -15,7 +15,7 @@ def audited(target: Path | str, server: ScriptedServer, *, stopped: bool = False
     reports: list[AuditReport] = []
     given = {"start": None, "end": None, "sample": None, "rpc_priority": "low", **options}
     request = audit_request(str(target), **given)  # type: ignore[arg-type]
-    stop = Stop(drain_timeout=60 * SECOND)
+    stop = StopRequest(drain_timeout=60 * SECOND)
     if stopped:
         stop.request()
     request = replace(request, source=request.source.model_copy(update={"emulator_host": server.host}))

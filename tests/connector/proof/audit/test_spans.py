@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.core.timestamps import MINUTE
-from connector.proof.audit.spans import Span, parse_share, sampled, without
+from connector.proof.audit.spans import CommitSpan, parse_share, sampled, without
 from tests.property.effort import effort
 
-DAY = Span(1_790_000_000_123_456_789, 1_790_000_000_123_456_789 + 24 * 60 * MINUTE)
+DAY = CommitSpan(1_790_000_000_123_456_789, 1_790_000_000_123_456_789 + 24 * 60 * MINUTE)
 EVERYTHING = parse_share("100%")
 
 
-def length(spans: list[Span]) -> int:
+def length(spans: list[CommitSpan]) -> int:
     return sum(span.end - span.start + 1 for span in spans)
 
 
@@ -27,15 +27,15 @@ def test_a_part_of_a_range_draws_the_same_minutes_of_it() -> None:
     middle = DAY.start + 12 * 60 * MINUTE
     middle -= middle % MINUTE
     whole = sampled([DAY], parse_share("10%"), "s")
-    later = sampled([Span(middle, DAY.end)], parse_share("10%"), "s")
-    assert later == [Span(max(span.start, middle), span.end) for span in whole if span.end >= middle]
+    later = sampled([CommitSpan(middle, DAY.end)], parse_share("10%"), "s")
+    assert later == [CommitSpan(max(span.start, middle), span.end) for span in whole if span.end >= middle]
 
 
 def test_spans_are_whole_minutes_within_the_range_and_never_none() -> None:
     for span in sampled([DAY], parse_share("5%"), "s"):
         assert span.start % MINUTE == 0 or span.start == DAY.start
         assert span.end % MINUTE == MINUTE - 1 or span.end == DAY.end
-    assert len(sampled([Span(5, 9)], 1, "s")) == 1
+    assert len(sampled([CommitSpan(5, 9)], 1, "s")) == 1
     assert sampled([DAY], EVERYTHING, "s") == [DAY]
     assert sampled([], EVERYTHING, "s") == []
 
@@ -43,7 +43,7 @@ def test_spans_are_whole_minutes_within_the_range_and_never_none() -> None:
 @effort(200)
 @given(st.integers(0, 40), st.integers(0, 40), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=4))
 def test_what_is_left_out_is_exactly_the_gaps(start: int, end: int, gaps: list[tuple[int, int]]) -> None:
-    spans = [Span(start, end)] if start <= end else []
+    spans = [CommitSpan(start, end)] if start <= end else []
     for low, high in gaps:
         spans = list(without(spans, low, max(low, high)))
     covered = [at for span in spans for at in range(span.start, span.end + 1)]

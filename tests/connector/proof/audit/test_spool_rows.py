@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector.proof.audit.rows import ComparableRows
-from connector.proof.audit.spans import Span
+from connector.proof.audit.spans import CommitSpan
 from connector.proof.audit.spool_rows import AuditedEpoch, SpanRows
 from tests.connector.builders import AT
 from tests.connector.proof.audit.comparable import rows, transaction
@@ -36,7 +36,7 @@ def epochs_of(times: list[int], damaged: set[int]) -> list[AuditedEpoch]:
 def test_parts_hold_each_row_of_the_span_once(
     times: set[int], damaged: set[int], start: int, cuts: list[int], end: int
 ) -> None:
-    span = Span(AT + start, AT + max(start, end))
+    span = CommitSpan(AT + start, AT + max(start, end))
     reading = SpanRows(iter(epochs_of(sorted(times), damaged)), span)
     low, found = span.start - 1, []
     for high in sorted({*(AT + cut for cut in cuts if span.start <= AT + cut < span.end), span.end}):
@@ -51,7 +51,7 @@ def test_parts_hold_each_row_of_the_span_once(
 
 
 def test_a_part_after_the_last_epoch_is_empty() -> None:
-    reading = SpanRows(iter(epochs_of([3], set())), Span(AT, AT + 100))
+    reading = SpanRows(iter(epochs_of([3], set())), CommitSpan(AT, AT + 100))
     assert len(reading.upto(AT + 60).rows) == 2
     assert len(reading.upto(AT + 100).rows) == 0
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from connector.spanner.workers.framed_socket import FramedSocket
-from connector.spanner.workers.frames import Buffer, Cancel, Frame, Rows, framed
+from connector.spanner.workers.frames import BytesLike, Cancel, Frame, RowsFrame, framed
 
 
-def frame(query: int, body: bytes) -> list[Buffer]:
-    return framed(Rows(query, 0, []), [memoryview(body)] if body else [])
+def frame(query: int, body: bytes) -> list[BytesLike]:
+    return framed(RowsFrame(query, 0, []), [memoryview(body)] if body else [])
 
 
 @pytest.mark.parametrize("seed", range(5))

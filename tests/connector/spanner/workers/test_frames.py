@@ -25,19 +25,19 @@ from connector.spanner.workers.frames import (
     HEADER,
     Ack,
     Alive,
-    Buffer,
+    BytesLike,
     Cancel,
     Ended,
     Failed,
-    Failure,
+    FailureFrame,
     Frame,
     Message,
     Packer,
     Ready,
-    Rows,
-    Setup,
-    Start,
+    RowsFrame,
+    StartFrame,
     Unpacker,
+    WorkerSetup,
     framed,
     parsed,
 )
@@ -76,7 +76,7 @@ others = (
 items: st.SearchStrategy[list[Item]] = st.lists(data | others | st.lists(data, min_size=1).map(Changes.of), max_size=12)
 
 
-def received(buffers: list[Buffer]) -> Frame:
+def received(buffers: list[BytesLike]) -> Frame:
     """The frame whose bytes these are."""
     raw = b"".join(buffers)
     size, body_size = HEADER.unpack(raw[: HEADER.size])
@@ -87,7 +87,7 @@ def received(buffers: list[Buffer]) -> Frame:
 
 def sent_through(packer: Packer, unpacker: Unpacker, sent: list[Item]) -> list[Item]:
     frame = received(packer.rows(7, sent, 123))
-    assert isinstance(frame.message, Rows)
+    assert isinstance(frame.message, RowsFrame)
     assert (frame.message.query, frame.message.size) == (7, 123)
     return unpacker.items(frame.message, frame.body)
 
@@ -108,7 +108,7 @@ def test_neighbouring_data_is_one_batch_whose_values_stay_where_they_were_receiv
     loose: list[DataChangeRecord], columned: list[DataChangeRecord]
 ) -> None:
     frame = received(Packer().rows(1, [HeartbeatRecord(1), *loose, Changes.of(columned), HeartbeatRecord(2)], 0))
-    assert isinstance(frame.message, Rows)
+    assert isinstance(frame.message, RowsFrame)
     first, changes, last = Unpacker().items(frame.message, frame.body)
     assert isinstance(changes, Changes)
     assert (first, changes.records(), last) == (HeartbeatRecord(1), (*loose, *columned), HeartbeatRecord(2))
@@ -154,7 +154,7 @@ def test_the_cache_of_record_schemas_is_bounded() -> None:
 
 messages = (
     st.builds(
-        Setup,
+        WorkerSetup,
         texts,
         st.none() | texts,
         st.none(),
@@ -167,13 +167,13 @@ messages = (
         st.booleans(),
         st.booleans(),
     )
-    | st.builds(Start, counts, texts, texts, st.none() | texts, counts)
+    | st.builds(StartFrame, counts, texts, texts, st.none() | texts, counts)
     | st.builds(Ack, counts, counts)
     | st.builds(Cancel, counts)
     | st.builds(Ready)
     | st.builds(Alive)
-    | st.builds(Failed, st.builds(Failure, st.just("known"), texts, texts, texts))
-    | st.builds(Ended, counts, st.none() | st.builds(Failure, st.just("call"), texts))
+    | st.builds(Failed, st.builds(FailureFrame, st.just("known"), texts, texts, texts))
+    | st.builds(Ended, counts, st.none() | st.builds(FailureFrame, st.just("call"), texts))
 )
 
 

@@ -24,10 +24,10 @@ from connector.errors import SpannerCdcError
 from connector.reader.read_state import Queries
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
-from connector.spanner.errors import Action, CallError, classify
+from connector.spanner.errors import CallAction, CallError, classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from connector.spanner.workers import pool, worker_process
-from connector.spanner.workers.frames import Setup, framed
+from connector.spanner.workers.frames import WorkerSetup, framed
 from connector.spanner.workers.pool import COMMAND, Workers
 from connector.telemetry.metrics import ReaderMetrics
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
@@ -54,10 +54,10 @@ def server() -> Iterator[ScriptedServer]:
         yield serving
 
 
-def setup_of(server: ScriptedServer) -> Setup:
+def setup_of(server: ScriptedServer) -> WorkerSetup:
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    return Setup(server.database, server.host, None, None, "high", *names, SECOND, json_logs=False, verbose=False)
+    return WorkerSetup(server.database, server.host, None, None, "high", *names, SECOND, json_logs=False, verbose=False)
 
 
 def query(server: ScriptedServer, token: str, end: int | None = 0) -> PartitionQuery:
@@ -150,13 +150,13 @@ def test_workers_return_the_same_records_as_queries_of_this_process(server: Scri
 @pytest.mark.parametrize(
     ("kind", "code", "action"),
     [
-        (FaultKind.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE, Action.RETRY),
-        (FaultKind.SESSION_EXPIRED, grpc.StatusCode.NOT_FOUND, Action.NEW_SESSION),
-        (FaultKind.EXPIRED_START, grpc.StatusCode.OUT_OF_RANGE, Action.STOP),
+        (FaultKind.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE, CallAction.RETRY),
+        (FaultKind.SESSION_EXPIRED, grpc.StatusCode.NOT_FOUND, CallAction.NEW_SESSION),
+        (FaultKind.EXPIRED_START, grpc.StatusCode.OUT_OF_RANGE, CallAction.STOP),
     ],
 )
 def test_an_error_of_spanner_is_raised_after_the_records_before_it(
-    kind: FaultKind, code: grpc.StatusCode, action: Action, server: ScriptedServer
+    kind: FaultKind, code: grpc.StatusCode, action: CallAction, server: ScriptedServer
 ) -> None:
     token = tokens(server)[1]
     server.engine.faults.rule(Fault(kind, after=3), token=token)
@@ -261,7 +261,7 @@ def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
     metrics = ReaderMetrics()
     errors: list[CallError] = []
     with_workers(server, 2, spread, metrics=metrics)
-    died = CallError(grpc.StatusCode.UNAVAILABLE, "the worker that read it was ended by SIGKILL", Action.RETRY)
+    died = CallError(grpc.StatusCode.UNAVAILABLE, "the worker that read it was ended by SIGKILL", CallAction.RETRY)
     assert errors == [died] * PARTITIONS * 4
     warnings = [vars(entry)["fields"] for entry in caplog.records if "has died and is replaced" in entry.message]
     assert [warning["end"] for warning in warnings] == ["was ended by SIGKILL"] * 2

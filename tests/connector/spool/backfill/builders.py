@@ -8,7 +8,7 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import parse
 from connector.envelope.envelope import Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
-from connector.spool.backfill.documents import Backfill, TablePlan
+from connector.spool.backfill.documents import Backfill, PartitionPlan
 from connector.spool.backfill.records import backfills, record, spool_of, write_plan
 from connector.spool.manifest import SegmentFile, SourceName
 from connector.spool.reading import Spool, SpoolHeader
@@ -44,14 +44,14 @@ def recorded(spool: Spool, header: SpoolHeader, *tables: str, at: int = T, conti
     )
 
 
-def planned(spool: Spool, document: Backfill, partitions: dict[str, int], *, plan: int = 1) -> dict[str, TablePlan]:
+def planned(spool: Spool, document: Backfill, partitions: dict[str, int], *, plan: int = 1) -> dict[str, PartitionPlan]:
     """Writes plans with so many partitions."""
     found = {}
     own = spool_of(spool, document.number)
     for index, table in enumerate(document.tables):
         count = partitions.get(table.table)
         if count is not None:
-            found[table.table] = TablePlan(table=table.table, plan=plan, partitions=("{}",) * count)
+            found[table.table] = PartitionPlan(table=table.table, plan=plan, partitions=("{}",) * count)
             write_plan(own, index, found[table.table])
     return found
 

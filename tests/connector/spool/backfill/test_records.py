@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SpoolError, SpoolInUseError, UnreachableError
-from connector.spool.backfill.documents import Progress, State, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
 from connector.spool.backfill.records import (
     backfills,
     check_not_continued,
@@ -21,9 +21,9 @@ from connector.spool.reading import Spool
 from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
 
 
-def report(spool: Spool, number: int, states: dict[str, State], *, lost: bool = False) -> None:
+def report(spool: Spool, number: int, states: dict[str, TableState], *, lost: bool = False) -> None:
     tables = tuple(TableProgress(table=table, state=state) for table, state in states.items())
-    write_progress(spool_of(spool, number), Progress(updated=T, tables=tables, lost=lost))
+    write_progress(spool_of(spool, number), BackfillProgress(updated=T, tables=tables, lost=lost))
 
 
 def test_a_backfill_is_a_spool_of_its_own_with_the_same_source(spool_path: str) -> None:

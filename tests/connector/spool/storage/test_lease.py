@@ -34,7 +34,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def holder(bucket: str, process: int = 7) -> bytes:
-    return lease.Holder("another", "boot pid:[1]", process, "0", f"{bucket}{process}").to_json()
+    return lease.LeaseHolder("another", "boot pid:[1]", process, "0", f"{bucket}{process}").to_json()
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -132,7 +132,7 @@ def test_a_clock_that_is_wrong_takes_over_no_lease_that_is_held_and_waits_no_lon
 def test_a_takeover_whose_answer_is_lost_is_ones_own(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
-    gone = lease.Holder("here", lease._machine(), 2**22 + 1, "0", "nonce")
+    gone = lease.LeaseHolder("here", lease._machine(), 2**22 + 1, "0", "nonce")
     cloud_storage.put(f"{bucket}/writer.lock", gone.to_json())
 
     def takes_over(method: str, path: str) -> bool:

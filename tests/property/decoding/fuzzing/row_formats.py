@@ -9,7 +9,7 @@ from typing import Any
 
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import Record
-from connector.spanner.decoding.decoder import Columns
+from connector.spanner.decoding.decoder import ColumnDecoder
 from connector.spanner.decoding.googlesql import GooglesqlColumns
 from connector.spanner.decoding.mutable import MutableColumns
 from connector.spanner.decoding.postgresql import PostgresqlColumns
@@ -64,7 +64,7 @@ class RowFormat:
     encode: Callable[[Random, Any], Any]
     specify: Callable[[Any, Any], list[Record]]
     walk: Walk
-    columns: Columns
+    columns: ColumnDecoder
     before: list[Neighbour]
     after: list[Neighbour]
 

@@ -23,7 +23,7 @@ from connector.reader.change_stream import opened
 from connector.spanner.relations import Relations
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
-from connector.spool.backfill.documents import Backfill, Progress, TableProgress
+from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
 from connector.spool.gaps import GapRecord, _Gaps
 from connector.spool.manifest import SourceName
@@ -125,7 +125,7 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
     recorded(spool, header, "A", "B", at=T + 2 * SECOND)
     (one,) = backfills(spool)
     tables = (TableProgress(table="A", state="done", rows=3), TableProgress(table="B", state="failed", why="too old"))
-    write_progress(one.spool, Progress(updated=time.time_ns(), tables=tables))
+    write_progress(one.spool, BackfillProgress(updated=time.time_ns(), tables=tables))
     text = spool_text(spool_report(spool))
     assert "read again by a backfill since, except for rows deleted within it: A" in text
     assert "1 of 2 tables done" in text
@@ -154,7 +154,7 @@ def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_ar
         assert asyncio.run(due(source_of(server), spool, header)) == document
         names = [table.table for table in document.tables]
         report = tuple(TableProgress(table=name, state="read") for name in names[:-1])
-        lost = Progress(updated=T, tables=(*report, TableProgress(table=names[-1], state="failed")), lost=True)
+        lost = BackfillProgress(updated=T, tables=(*report, TableProgress(table=names[-1], state="failed")), lost=True)
         done = tuple(table.model_copy(update={"state": "done"}) for table in report[:-1])
         write_progress(own, lost.model_copy(update={"tables": (*done, *lost.tables[-2:])}))
         again = asyncio.run(due(source_of(server), spool, header))
@@ -182,10 +182,12 @@ def test_a_backfill_that_is_older_than_the_retention_is_continued_at_a_new_times
         own, document = scripted_backfill(server, tmp_path)
         spool, source = Spool.at(tmp_path), source_of(server)
         read = tuple(TableProgress(table=table.table, state="read") for table in document.tables)
-        write_progress(own, Progress(updated=T, tables=read))
+        write_progress(own, BackfillProgress(updated=T, tables=read))
         waiting = asyncio.run(due(source, spool, spool.header(), period="1s"))
         assert waiting == document, "what is read has only to be delivered"
-        write_progress(own, Progress(updated=T, tables=(*read[:-1], read[-1].model_copy(update={"state": "reading"}))))
+        write_progress(
+            own, BackfillProgress(updated=T, tables=(*read[:-1], read[-1].model_copy(update={"state": "reading"})))
+        )
         again = asyncio.run(due(source, spool, spool.header(), period="1s"))
         assert again is not None
         assert (again.number, again.continues) == (2, 1)
@@ -243,7 +245,7 @@ def test_a_backfill_that_its_sink_has_given_up_is_continued_with_the_reason(tmp_
             TableProgress(table=names[0], state="done"),
             *(TableProgress(table=n, state="read") for n in names[1:]),
         )
-        write_progress(own, Progress(updated=T, tables=states))
+        write_progress(own, BackfillProgress(updated=T, tables=states))
         (one,) = backfills(spool)
         assert str(_lost(one)).startswith("backfill 1: its rows are too old for the sink; not done: ")
         assert "can only be read at a new timestamp" in spool_text(spool_report(spool))

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.core.windows import Pace
+from connector.core.windows import WindowPace
 from connector.daemon import read as command
 from connector.daemon.read import in_process, read
 from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
 from connector.errors import DataLostError, SpoolInUseError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from emulator.scripted.fault_plan import Fault, FaultKind
 from spark_sink.reading.windows import reading
 from spark_sink.reading.windows.reading import on_executors
@@ -24,7 +24,7 @@ from tests.spark_sink.reading.windows.windows import configured, done, events, m
 
 def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads two windows on executors, and stops; a third that is being read then is sealed, too."""
-    stop = Stop(drain_timeout=30 * SECOND)
+    stop = StopRequest(drain_timeout=30 * SECOND)
     deliver, sealed = SpoolSink.deliver_written, list[int]()
 
     async def delivered(sink: SpoolSink, written: WrittenEpoch) -> None:
@@ -42,8 +42,8 @@ def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.Monkey
 def test_from_one_process_to_executors_and_back_four_times_nothing_is_lost_or_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "Pace", lambda: Pace(2 * SECOND))
-    monkeypatch.setattr(Pace, "after", lambda pace, **_: pace)
+    monkeypatch.setattr(reading, "WindowPace", lambda: WindowPace(2 * SECOND))
+    monkeypatch.setattr(WindowPace, "after", lambda pace, **_: pace)
     with served() as (scenario, server):
         for end in (3, 10):
             until = format_rfc3339(scenario.history.origin + end * SECOND)
@@ -73,7 +73,7 @@ def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
         async def asleep(sink: SpoolSink, written: WrittenEpoch) -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(SpoolSink, "deliver_written", deliver)
-                await read(config, Stop(drain_timeout=60 * SECOND), reader=on_executors(spark))
+                await read(config, StopRequest(drain_timeout=60 * SECOND), reader=on_executors(spark))
             await deliver(sink, written)
 
         with monkeypatch.context() as patch:
@@ -104,7 +104,7 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
     monkeypatch.setattr(SpoolSink, "deliver_written", beside)
 
     async def both(config: Config) -> list[BaseException | None]:
-        drivers = (read(config, Stop(drain_timeout=60 * SECOND), reader=on_executors(spark)) for _ in range(2))
+        drivers = (read(config, StopRequest(drain_timeout=60 * SECOND), reader=on_executors(spark)) for _ in range(2))
         return await asyncio.gather(*drivers, return_exceptions=True)
 
     with served() as (scenario, server):

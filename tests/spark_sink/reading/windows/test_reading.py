@@ -15,7 +15,7 @@ from connector.core.timestamps import SECOND
 from connector.daemon.read import in_process, read
 from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
@@ -97,7 +97,7 @@ def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing
 
 def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = WindowJob.run
-    stop = Stop(drain_timeout=60 * SECOND)
+    stop = StopRequest(drain_timeout=60 * SECOND)
 
     with served() as (scenario, server):
         config = configured(tmp_path, scenario, server)

@@ -16,7 +16,7 @@ from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.daemon.read import read
 from connector.errors import StreamError
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from spark_sink.reading.windows import job, process, running
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.reading.windows.running import result_or_stop
@@ -36,7 +36,7 @@ def released() -> Iterator[threading.Event]:
 def test_a_task_that_hangs_is_a_warning_and_does_not_keep_a_stop_from_ending(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = Stop(drain_timeout=60 * SECOND)
+    stop = StopRequest(drain_timeout=60 * SECOND)
     path = str(tmp_path)
 
     def writer_of(_: object) -> Any:
@@ -147,6 +147,6 @@ def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
     with (
         beside() as config,
         pytest.raises(StreamError, match="cancelled without a signal"),
-        process.reading_beside(tmp_path, False)(config, spark, SimpleQueue()) as events,
+        process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
     ):
         assert events.get() is Event.INPUT_ENDED

@@ -10,7 +10,7 @@ from connector.core.windows import Share, Window
 from connector.errors import StreamError
 from spark_sink.reading.windows import task
 from spark_sink.reading.windows.rows import ERROR, RECORD
-from spark_sink.reading.windows.shares import SharePartition, WindowReader
+from spark_sink.reading.windows.shares import ShareDataReader, SharePartition
 from spark_sink.reading.windows.task import WindowSetup
 from tests.connector.builders import AT, record
 
@@ -26,7 +26,7 @@ def test_a_task_that_fails_yields_its_error_in_every_slice(monkeypatch: pytest.M
     monkeypatch.setattr(WindowSetup, "from_json", lambda _: None)
     window, share = Window(1, AT - 1, AT + 99), Share(0, ())
     part = SharePartition("", window.to_json(), share.to_json(), SLICES)
-    rows = pa.Table.from_batches(WindowReader({}).read(part)).select(["slice", "kind"]).to_pylist()
+    rows = pa.Table.from_batches(ShareDataReader({}).read(part)).select(["slice", "kind"]).to_pylist()
     taken = {row["slice"] for row in rows if row["kind"] == RECORD}
     errors = [row["slice"] for row in rows if row["kind"] == ERROR]
     assert len(taken) > 1

@@ -14,7 +14,7 @@ import yaml
 from connector.config.loading import Config, load
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import ReaderOf, read
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from emulator import Scenario, ScriptedServer
@@ -72,7 +72,7 @@ def configured(folder: Path, scenario: Scenario, server: ScriptedServer, **sourc
 
 def done(config: Config, reader: ReaderOf) -> list[dict[str, Any]]:
     """Reads to the end; returns all events of the spool."""
-    asyncio.run(read(config, Stop(drain_timeout=60 * SECOND), reader=reader))
+    asyncio.run(read(config, StopRequest(drain_timeout=60 * SECOND), reader=reader))
     return events(config)
 
 

@@ -111,7 +111,7 @@ def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing
         assert len(gcs_proxy.requests) > 20
         assert [one for one in gcs_proxy.requests if "userProject=payer" not in one] == []
         (lock,) = (name for name in cloud_storage.names(spool.path) if name.endswith(".sink.lock"))
-        other = lease.Holder("another", "", 7, "0", "nonce").to_json()
+        other = lease.LeaseHolder("another", "", 7, "0", "nonce").to_json()
         asked = len(gcs_proxy.requests)
         cloud_storage.put(f"{bucket}/{lock}", other)
         eventually(

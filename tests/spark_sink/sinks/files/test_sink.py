@@ -10,7 +10,7 @@ import pytest
 from connector.core.timestamps import MINUTE, SECOND
 from connector.daemon.sink_process import Patience, SinkProcess
 from connector.errors import TRANSIENT
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.sinks.files.plan import FileOptions, file_groups
@@ -259,7 +259,7 @@ def test_errors_of_sparks_are_got_over_by_another_process_and_nothing_is_written
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.fill(2)
-    metrics, stop = ReaderMetrics(), Stop(drain_timeout=60 * SECOND)
+    metrics, stop = ReaderMetrics(), StopRequest(drain_timeout=60 * SECOND)
     configured = config(tmp_path, rotate_interval=0)
 
     async def run() -> None:

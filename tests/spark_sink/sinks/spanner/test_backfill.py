@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from emulator import SampleDatabase, Workload
 from spark_sink.sinks.shared.feed import Feed
@@ -103,5 +103,7 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
         assert reader.latestOffset(start, ReadMaxBytes(10**9)) == start
     assert reader.partitions(start, start) == [], "Spark runs an empty micro-batch first"
     assert capfd.readouterr().err.count("changes are applied once the backfill is done; not done yet: A") == 1
-    write_progress(spool_of(maker.spool, 1), Progress(updated=START, tables=(TableProgress(table="A", state="done"),)))
+    write_progress(
+        spool_of(maker.spool, 1), BackfillProgress(updated=START, tables=(TableProgress(table="A", state="done"),))
+    )
     assert reader.latestOffset(start, ReadMaxBytes(10**9)) != start

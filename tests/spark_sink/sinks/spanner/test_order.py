@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from connector.spanner.errors import Action, CallError
+from connector.spanner.errors import CallAction, CallError
 from connector.spanner.relations import depths_of
 from spark_sink.sinks.spanner.writing.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
@@ -110,13 +110,13 @@ def test_rows_with_the_same_columns_are_one_mutation() -> None:
 def test_a_transaction_that_is_gone_is_done_again_and_its_rows_are_not_blamed(
     code: grpc.StatusCode, message: str, is_done_again: bool
 ) -> None:
-    assert is_of_the_transaction(CallError(code, message, Action.STOP)) is is_done_again
+    assert is_of_the_transaction(CallError(code, message, CallAction.STOP)) is is_done_again
 
 
 def test_what_is_too_large_is_known_by_spanners_own_words() -> None:
     """A refused value may hold them, too."""
-    large = CallError(grpc.StatusCode.INVALID_ARGUMENT, "The transaction contains too many mutations.", Action.STOP)
-    taken = CallError(grpc.StatusCode.ALREADY_EXISTS, "Row [too many mutations] already exists", Action.STOP)
+    large = CallError(grpc.StatusCode.INVALID_ARGUMENT, "The transaction contains too many mutations.", CallAction.STOP)
+    taken = CallError(grpc.StatusCode.ALREADY_EXISTS, "Row [too many mutations] already exists", CallAction.STOP)
     long_key = "Number of bytes for key of table K is 9000 which exceeds the maximum of 8192."
-    of_key = CallError(grpc.StatusCode.INVALID_ARGUMENT, long_key, Action.STOP)
+    of_key = CallError(grpc.StatusCode.INVALID_ARGUMENT, long_key, CallAction.STOP)
     assert [RefusedError(found).is_too_large for found in (large, taken, of_key)] == [True, False, False]

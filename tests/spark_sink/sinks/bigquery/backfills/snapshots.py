@@ -9,7 +9,7 @@ from connector.config.sections import SpoolConfig
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.envelope.snapshot_events import SnapshotEnvelope
-from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import record, spool_of, write_progress
 from connector.spool.backfill.sealing import BackfillWriter
 from connector.spool.manifest import BackfillPart
@@ -92,4 +92,4 @@ class Snapshot:
     def done(self) -> None:
         """Reports that everything is delivered."""
         tables = tuple(TableProgress(table=table, state="done") for table in self._schemas)
-        write_progress(self.spool, Progress(updated=self.timestamp, tables=tables))
+        write_progress(self.spool, BackfillProgress(updated=self.timestamp, tables=tables))

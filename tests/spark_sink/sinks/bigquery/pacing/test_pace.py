@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connector.core.epoch import Epoch
+from connector.core.epoch import SealedEpoch
 from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
@@ -217,7 +217,7 @@ def test_a_spool_that_cuts_and_manifests_fill_is_not_made_to_wait_for_rows(tmp_p
         cut = [CutPartition(f"{number:06d}-{place:04d}-" + "x" * 90, START) for place in range(200)]
         low, maker.watermark = maker.watermark, maker.watermark + SECOND
         one = record(maker.watermark)
-        maker.writer.seal(Epoch(low, maker.watermark, (one,), one.size), cut, now=maker.watermark)
+        maker.writer.seal(SealedEpoch(low, maker.watermark, (one,), one.size), cut, now=maker.watermark)
     pace = paced(maker, clock, "merge-load")
     weights = [EpochWeight.of(epoch, bool) for epoch in maker.spool.summaries(1, maker.spool.latest())]
     pace.spend(weights[:1])

@@ -20,7 +20,7 @@ from pyspark.sql import Row
 from connector.config.loading import Config, validated
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.read import read
-from connector.reader.stopping import Stop
+from connector.reader.stopping import StopRequest
 from connector.spool import consumers
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
@@ -113,7 +113,7 @@ class Altering:
         return str(at.rfc3339())
 
     def _read(self) -> None:
-        asyncio.run(read(self._config(), Stop(drain_timeout=1)))
+        asyncio.run(read(self._config(), StopRequest(drain_timeout=1)))
 
     # The sink.
 

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 import spark_sink
 from connector.config import validated
 from connector.config.sections import SparkConfig, SpoolConfig
-from connector.spool.backfill.documents import Progress, TableProgress
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import write_progress
 from connector.spool.consumers import record as record_consumer
 from connector.spool.consumers import sink_lock
@@ -221,7 +221,7 @@ class BackfillEnds:
         self.source.left.pop(0)
         record_consumer(self.source.backfill, "tables", epoch, now=self._maker.watermark)
         states = [TableProgress(table=one, state="reading" if one in self.source.left else "done") for one in TABLES]
-        write_progress(self.source.backfill, Progress(updated=self._maker.watermark, tables=tuple(states)))
+        write_progress(self.source.backfill, BackfillProgress(updated=self._maker.watermark, tables=tuple(states)))
         if not self.source.left and self._end == "source.end":
             self._killed(self._settle, most=1)
 
