@@ -132,9 +132,9 @@ def _started() -> Iterator[str]:
 
 
 def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
-        connection = http.client.HTTPConnection(address, timeout=60)
+        connection = http.client.HTTPConnection(address, timeout=300)
         try:
             connection.request("GET", "/_internal/healthcheck")
             connection.getresponse().read()
@@ -231,7 +231,7 @@ class _Forward(BaseHTTPRequestHandler):
             body = fault.body or orjson.dumps({"error": error})
             self._answer(fault.status, {"Content-Type": "application/json"}, body)
             return
-        upstream = http.client.HTTPConnection(self.server.upstream, timeout=60)
+        upstream = http.client.HTTPConnection(self.server.upstream, timeout=300)
         try:
             upstream.putrequest(self.command, self.path, skip_accept_encoding=True)
             for name, value in self.headers.items():

@@ -113,7 +113,7 @@ def serving(load: Load, origin: int) -> Iterator[tuple[str, str, int, int, int]]
 
 
 def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None = None) -> Cost:
-    """Reads the load into a spool in `folder`, to its end, or for `stop_after` seconds from its first watermark.
+    """Reads the load into a spool in `folder`: to its end, or until it has all partitions for `stop_after` seconds.
 
     Raises:
         RuntimeError: the reader failed, or did not read exactly the committed mods.
@@ -132,7 +132,7 @@ def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None =
         with (folder / "read.log").open("wb") as log:
             process = subprocess.Popen([sys.executable, "-m", "connector", "read", str(config)], stdout=log, stderr=log)
             try:
-                cost = _watch(process, folder, lambda: time.time_ns() + ahead, stop_after)
+                cost = _watch(process, folder, lambda: time.time_ns() + ahead, stop_after, load.partitions)
             finally:
                 process.kill()
                 process.wait()
@@ -142,7 +142,11 @@ def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None =
 
 
 def _watch(
-    process: "subprocess.Popen[bytes]", folder: Path, clock: Callable[[], int], stop_after: float | None
+    process: "subprocess.Popen[bytes]",
+    folder: Path,
+    clock: Callable[[], int],
+    stop_after: float | None,
+    partitions: int,
 ) -> Cost:
     spool, started = Spool.at(folder / "spool"), time.monotonic()
     lags: list[float] = []
@@ -161,8 +165,6 @@ def _watch(
         found_at = status.get("watermark")
         if found_at:
             at = parse(str(found_at))
-            if stops_at is None and stop_after is not None:
-                stops_at = now + stop_after
             if at > watermark:
                 steps.append(now - moved)
                 watermark, moved = at, now
@@ -171,6 +173,8 @@ def _watch(
             if caught_up:
                 lags.append(lag)
             most = max(most, int(float(str(status["partitions"]))))
+            if stops_at is None and stop_after is not None and most >= partitions:
+                stops_at = now + stop_after
             churn = dict(status["partition_churn"])  # type: ignore[call-overload]
         time.sleep(0.5)
     if process.returncode != 0:

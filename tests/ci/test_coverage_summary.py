@@ -13,7 +13,7 @@ BRANCHES = "def f(x):\n    if x:\n        return 1\n    return 2\n"
 def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, "COVERAGE_FILE": str(folder / "data" / "coverage")}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
     )
 
 

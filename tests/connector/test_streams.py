@@ -14,7 +14,7 @@ def done(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The end of a command whose streams a shell has redirected."""
     script = f'"$@" {redirected}'
     return subprocess.run(
-        ["/bin/sh", "-c", script, "sh", *COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60
+        ["/bin/sh", "-c", script, "sh", *COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -41,7 +41,7 @@ def test_a_stderr_that_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None
     reading, writing = os.pipe()
     os.close(reading)
     command = [*COMMAND, "check", str(tmp_path / "absent.yaml")]
-    ended = subprocess.run(command, stderr=writing, stdout=subprocess.PIPE, check=False, timeout=60)
+    ended = subprocess.run(command, stderr=writing, stdout=subprocess.PIPE, check=False, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stdout) == (2, b"")
 
@@ -49,7 +49,7 @@ def test_a_stderr_that_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None
 def test_a_stdout_that_nobody_reads_any_more_is_an_end_without_a_message() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    ended = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60)
+    ended = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, check=False, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")
 
@@ -60,5 +60,5 @@ def test_no_file_takes_the_number_of_a_stream_that_is_closed() -> None:
         " os._exit(0 if os.open('/dev/zero', os.O_RDONLY) > 2 else 1)"
     )
     script = '"$@" <&- >&- 2>&-'
-    ended = subprocess.run(["/bin/sh", "-c", script, "sh", sys.executable, "-c", code], check=False, timeout=60)
+    ended = subprocess.run(["/bin/sh", "-c", script, "sh", sys.executable, "-c", code], check=False, timeout=300)
     assert ended.returncode == 0

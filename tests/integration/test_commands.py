@@ -23,7 +23,7 @@ pytestmark = pytest.mark.emulator
 
 
 def fetched(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         body: bytes = answer.read()
         return body
 

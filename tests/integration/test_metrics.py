@@ -81,7 +81,7 @@ def test_every_metric_that_a_run_can_move_moves_in_a_run(tmp_path: Path) -> None
             address, seen, moved = f"{url[1]}/metrics", dict[str, set[float]](), set[str]()
 
             def all_moved() -> bool:
-                with urllib.request.urlopen(address, timeout=60) as answer:
+                with urllib.request.urlopen(address, timeout=300) as answer:
                     for name, value in samples(answer.read().decode()).items():
                         seen.setdefault(name, {0.0} if name.endswith("_total") else set()).add(value)
                 moved.update(name for name, values in seen.items() if len(values) > 1 or name not in changing)

@@ -163,7 +163,7 @@ def test_the_status_page_reports_workers_and_replacements(tmp_path: Path) -> Non
         url = daemon.said.partition("url=")[2].split()[0] + "api/status"
 
         def counted() -> tuple[object, object]:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=300) as answer:
                 node = json.load(answer)["figures"]
             return node["workers"], node["worker_restarts"]
 

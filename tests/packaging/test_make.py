@@ -44,7 +44,7 @@ def make_test(project: Path, failing: str, *arguments: str) -> subprocess.Comple
         env={**own, "FAILING": failing, "JAVA_HOME": str(project)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

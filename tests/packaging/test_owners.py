@@ -41,7 +41,7 @@ def installed(folder: Path, *packages: str, root: str = ".", editable: bool = Fa
     (source / "pyproject.toml").write_text(PROJECT.format(packages=listed, root=root))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     options = ["--ignore-installed", "--prefix", str(folder / "prefix"), *(["--editable"] if editable else [])]
-    done = subprocess.run([*command, *options, str(source)], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([*command, *options, str(source)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     (packages_folder,) = (folder / "prefix").glob("lib/python*/site-packages")
     return packages_folder

@@ -39,7 +39,7 @@ with emulator.ScriptedServer.started(scenario) as server:
     options = [f"--{name.replace('_', '-')}={getattr(scenario, name)}" for name in names]
     bounds = [f"--{name}={format_rfc3339(at)}" for name, at in (("start", history.origin), ("end", history.horizon))]
     command = [sys.executable, "-P", "-m", "connector", "tail", *options, *bounds, f"--emulator-host={server.host}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
 print(json.dumps([emulator.__file__, done.returncode, done.stdout.count("\\n"), done.stderr, len(scenario.committed)]))
 """
 

@@ -105,7 +105,7 @@ def tailed(server: ScriptedServer, **more: Any) -> Tailed:
     """Runs `tail` on a stream; `more` sets the source: start and end in nanoseconds, and other options by name."""
     config, out = validated({"source": source(server, **more)}), io.BytesIO()
     try:
-        asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config)), 60))
+        asyncio.run(asyncio.wait_for(tail(config.source, config.envelope, out, _stop(config)), 300))
     except SpannerCdcError as error:
         return Tailed(out.getvalue(), error)
     return Tailed(out.getvalue())
@@ -144,7 +144,7 @@ def daemon_reads(server: ScriptedServer, spool: Path, *, stop_at: int | None = N
                 stop.request()
                 break
             await asyncio.wait({reading}, timeout=0.05)
-        await asyncio.wait_for(reading, 60)
+        await asyncio.wait_for(reading, 300)
 
     asyncio.run(main())
 

@@ -42,7 +42,7 @@ def started(folder: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def output(folder: Path, name: str, *, code: int = 0, timeout: float = 60) -> str:
+def output(folder: Path, name: str, *, code: int = 0, timeout: float = 300) -> str:
     """The output of a program that is run to its end."""
     with started(folder, name) as process:
         try:

@@ -95,13 +95,13 @@ def test_the_daemon_drains_on_a_signal_and_its_spool_is_read_into_arrow_and_by_a
     written(folder / "config.yaml", settings(server, ends=False, spool=folder / "spool"))
     last = SCENARIO.committed[-1].commit_timestamp_ns
     with embedding_page.started(folder, "daemon.py") as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not any(epoch.high >= last for epoch in sealed(folder)):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, "drained\n"), err
 
     output(folder, "spool_sink.py")

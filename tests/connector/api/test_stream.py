@@ -54,7 +54,7 @@ def run(work: Coroutine[object, object, T]) -> T:
     """Runs it in a task of its own loop, for a minute at most."""
 
     async def bounded() -> T:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())

@@ -65,7 +65,7 @@ def started(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def ran(folder: Path, *arguments: str) -> tuple[int, str, str]:
     process = started(folder, *arguments)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -123,7 +123,7 @@ def test_a_signal_is_passed_on_and_the_current_file_is_finished(folder: Path) ->
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (
         130,
         "1 dead letter accepted, 0 rejected again\n1 file not replayed\n",

@@ -52,7 +52,7 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
 
     async def main() -> None:
         stop = StopRequest(drain_timeout=60 * SECOND)
-        async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
+        async with asyncio.timeout(300), sink_of(tmp_path).pruned(stop):
             await stop.wait()
 
     with pytest.raises(SpoolError, match="the disk is gone"):
@@ -62,7 +62,7 @@ def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: 
 def test_a_prune_that_fails_once_reading_is_over_asks_for_no_drain(tmp_path: Path, prunes: Prunes) -> None:
     async def main() -> bool:
         stop = StopRequest(drain_timeout=60 * SECOND)
-        async with asyncio.timeout(60), sink_of(tmp_path).pruned(stop):
+        async with asyncio.timeout(300), sink_of(tmp_path).pruned(stop):
             await asyncio.to_thread(prunes.started.wait, 60)
             asyncio.get_running_loop().call_later(0.1, prunes.may_fail.set)
         return stop.requested

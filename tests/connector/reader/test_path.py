@@ -34,7 +34,7 @@ def traced_path(folder: Path) -> list[str]:
         config = configuration(folder, sample_of(server), source=bounds)
         command = [sys.executable, "-m", "tests.connector.reader.traced_read", str(folder / "path.json"), "read"]
         done = subprocess.run(
-            [*command, str(config)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+            [*command, str(config)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
         )
     assert done.returncode == 0, done.stderr
     path: list[str] = json.loads((folder / "path.json").read_text())

@@ -31,7 +31,7 @@ def clock(request: pytest.FixtureRequest) -> Callable[[], int]:
 @asynccontextmanager
 async def reading(clock: Callable[[], int], plan: FaultPlan) -> AsyncIterator[tuple[ScriptedServer, PartitionQueries]]:
     async with (
-        asyncio.timeout(120),
+        asyncio.timeout(300),
         ScriptedServer.serving(scenario(), begins=_LATE, faults=plan) as server,
         SpannerClient(server.database, emulator_host=server.host).connected() as client,
     ):

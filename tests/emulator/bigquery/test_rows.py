@@ -272,7 +272,7 @@ def test_a_connection_receives_the_schema_with_new_columns(caller: Caller) -> No
 
     def requests() -> Iterator[AppendRowsRequest]:
         yield request(stream, message(id="int64"), {"id": 1})
-        assert first_answer.wait(30)  # gRPC takes requests before the earlier ones are answered
+        assert first_answer.wait(300)  # gRPC takes requests before the earlier ones are answered
         found = caller.tables.get_table(caller.name("t"))
         found.schema = [ID, NAME]
         caller.tables.update_table(found, ["schema"])

@@ -94,7 +94,7 @@ def test_the_emulator_ends_with_the_process_that_owns_it(owner: subprocess.Popen
     port = host.rpartition(":")[2]
     assert answers(host, seconds=60)
     owner.send_signal(number)
-    assert owner.wait(timeout=60) == (-9 if number == signal.SIGKILL else 0)
+    assert owner.wait(timeout=300) == (-9 if number == signal.SIGKILL else 0)
     assert eventually(lambda: processes_with(port) == [])
 
 

@@ -31,7 +31,7 @@ class RawClient:
         return str(_Session.FromString(self.call("CreateSession", request.SerializeToString())).name)
 
     def call(self, method: str, request: bytes) -> bytes:
-        answer: bytes = self.channel.unary_unary(_SERVICE + method)(request, timeout=60)
+        answer: bytes = self.channel.unary_unary(_SERVICE + method)(request, timeout=300)
         return answer
 
     def request(self, sql: str, parameters: dict[str, str | None] | None = None) -> types.ExecuteSqlRequest:
@@ -55,7 +55,7 @@ class RawClient:
             f"{_SERVICE}ExecuteStreamingSql",
             request_serializer=_ExecuteSqlRequest.SerializeToString,
             response_deserializer=_PartialResultSet.FromString,
-        )(request, timeout=60)
+        )(request, timeout=300)
 
     def read(
         self, token: str | None = None, start: float = 0.0, end: float | None = None

@@ -22,6 +22,6 @@ def test_the_command_serves_a_scenario_by_the_names_it_prints_until_it_is_interr
         assert found == [names["change_stream"]]
         process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(60) == 0
+            assert process.wait(300) == 0
         finally:
             process.kill()

@@ -119,7 +119,7 @@ def test_its_time_starts_where_requested_and_runs_at_the_requested_speed() -> No
         started_at, instant = time.monotonic(), server.now
         assert instant >= _LATE
         while server.now < instant + 3600 * SECOND:
-            assert time.monotonic() < started_at + 60
+            assert time.monotonic() < started_at + 300
 
 
 def test_live_records_are_sent_as_the_clock_reaches_them() -> None:
@@ -193,7 +193,7 @@ def test_a_reset_closes_one_connection_and_no_other() -> None:
                 list(beside)
             assert broken.value.code() is grpc.StatusCode.UNAVAILABLE
             assert elsewhere.is_active()
-            deadline = time.monotonic() + 60  # gRPC may need several attempts for a new connection
+            deadline = time.monotonic() + 300  # gRPC may need several attempts for a new connection
             while (again := client.read("left"))[1] is grpc.StatusCode.UNAVAILABLE and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert again[:2] == (5, grpc.StatusCode.OK)

@@ -172,7 +172,7 @@ def test_a_run_can_be_stopped_and_watched_from_another_thread(emulator: Emulator
     while len(workload.committed_since(0)) < 50:
         workload.rows("Singers")
     stop.set()
-    thread.join(timeout=60)
+    thread.join(timeout=300)
     assert not thread.is_alive()
     sample.drop()
 

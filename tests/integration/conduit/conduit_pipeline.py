@@ -96,7 +96,7 @@ class Conduit:
         else:
             self.process.send_signal(number)
 
-    def wait(self, timeout: float = 180) -> int:
+    def wait(self, timeout: float = 300) -> int:
         """Waits for Conduit's end and returns its exit code, -9 for SIGKILL."""
         try:
             return self.process.wait(timeout)
@@ -108,7 +108,7 @@ class Conduit:
         self.signal(signal.SIGKILL)
         self.wait()
 
-    def stop(self, timeout: float = 180) -> int:
+    def stop(self, timeout: float = 300) -> int:
         """Lets Conduit stop the pipeline and end; returns its exit code."""
         self.signal(signal.SIGINT)
         return self.wait(timeout)
@@ -133,16 +133,16 @@ class Conduit:
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return [_parsed(line) for line in lines]
 
-    def await_records(self, n: int, timeout: float = 180) -> list[Message]:
+    def await_records(self, n: int, timeout: float = 300) -> list[Message]:
         """Waits until the file has so many records, and returns all."""
         self._await(lambda: len(self.records) >= n, f"{n} records", timeout)
         return self.records
 
-    def await_log(self, text: str, times: int = 1, timeout: float = 180) -> None:
+    def await_log(self, text: str, times: int = 1, timeout: float = 300) -> None:
         """Waits until so many lines of the log, of all runs, have a text in their message."""
         self._await(lambda: sum(text in str(line.get("message")) for line in self.log) >= times, text, timeout)
 
-    def await_no_plugins(self, timeout: float = 180) -> None:
+    def await_no_plugins(self, timeout: float = 300) -> None:
         """Waits until the plugins have ended by themselves."""
         self._await(lambda: not self.plugins, "the plugins' end", timeout, alive=False)
 

@@ -129,30 +129,30 @@ class Host:
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
 
-    def answer(self, timeout: float = 120) -> Message:
+    def answer(self, timeout: float = 300) -> Message:
         """Takes the next answer, whichever command it belongs to."""
         with self._changed:
             self._await(lambda: bool(self._answers), "an answer", timeout)
             return self._answers.popleft()
 
-    def ask(self, command: Message, timeout: float = 120) -> Message:
+    def ask(self, command: Message, timeout: float = 300) -> Message:
         """Sends a command and takes the next answer."""
         self.send(command)
         return self.answer(timeout)
 
-    def records(self, n: int, timeout: float = 120) -> list[Message]:
+    def records(self, n: int, timeout: float = 300) -> list[Message]:
         """Takes the next records, each as Conduit writes it to JSON."""
         with self._changed:
             self._await(lambda: len(self._records) >= n or self._run_over, f"{n} records", timeout)
             assert len(self._records) >= n, self._complaint(f"the run ended before {n} records")
             return [self._records.popleft() for _ in range(n)]
 
-    def log_has(self, text: str, timeout: float = 120) -> None:
+    def log_has(self, text: str, timeout: float = 300) -> None:
         """Waits until the log has a text."""
         with self._changed:
             self._await(lambda: text in self.log, f"{text!r} in the log", timeout)
 
-    def close(self, timeout: float = 120) -> Message:
+    def close(self, timeout: float = 300) -> Message:
         """Lets the plugin shut down and the host end; returns the host's last answer.
 
         Whatever still lives after the timeout is killed, and that is an AssertionError.

@@ -50,7 +50,7 @@ class GrpcHost:
         self._channel.close()
         self.process.terminate()
         try:
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=300)
         finally:
             self.process.kill()
             self.process.wait()
@@ -78,7 +78,7 @@ class GrpcHost:
         """
         found = []
         for _ in range(count):
-            record = self._records.get(timeout=60)
+            record = self._records.get(timeout=300)
             if isinstance(record, grpc.RpcError):
                 raise record
             self._acknowledged.put(record.position)
@@ -98,7 +98,7 @@ class GrpcHost:
     def shut_down(self) -> int:
         """Lets the plugin end; returns its exit code."""
         self._unary("/plugin.GRPCController/Shutdown", Empty(), Empty)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
     def waiting(self) -> list[ConduitRecord]:
         """Takes what has come and was not taken, without acknowledging it."""
@@ -128,4 +128,4 @@ class GrpcHost:
         call = self._channel.unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
         )
-        return call(request, timeout=60)
+        return call(request, timeout=300)

@@ -35,7 +35,7 @@ def records_of(out: bytes) -> list[ConduitRecord]:
 
 
 def records_after(
-    server: ScriptedServer, position: Position | None = None, *, timeout: float = 60
+    server: ScriptedServer, position: Position | None = None, *, timeout: float = 300
 ) -> list[ConduitRecord]:
     """Returns what `tail` prints after a position, or from the start."""
     start = server.engine.scenario.history.origin if position is None else position.commit_timestamp

@@ -94,7 +94,7 @@ def with_workers(
 ) -> T:
     async def run() -> T:
         pool = Workers(setup_of(server), number, metrics or ReaderMetrics())
-        async with asyncio.timeout(60), pool.running():
+        async with asyncio.timeout(300), pool.running():
             return await work(pool)
 
     return asyncio.run(run())
@@ -181,7 +181,7 @@ def test_timeouts_grow_in_workers_too(server: ScriptedServer) -> None:
 
     async def run() -> None:
         pool = Workers(setup_of(server), 2, ReaderMetrics(), command=command)
-        async with asyncio.timeout(60), pool.running():
+        async with asyncio.timeout(300), pool.running():
             for timeouts, limit in ((0, 1), (2, 4)):
                 with pytest.raises(SilentStreamError, match=f"no message for {limit} s"):
                     await read(pool, replace(query(server, token), timeouts=timeouts))
@@ -300,7 +300,7 @@ def refusal(server: ScriptedServer, program: str) -> SpannerCdcError:
 
     async def run() -> None:
         pool = Workers(setup_of(server), 2, ReaderMetrics(), command=(sys.executable, "-c", program))
-        async with asyncio.timeout(60), pool.running():
+        async with asyncio.timeout(300), pool.running():
             pytest.fail("it began")
 
     with pytest.raises(SpannerCdcError) as caught:
@@ -318,7 +318,7 @@ def test_a_worker_whose_coordinator_ends_before_it_is_ready_ends_silently(server
     with near, far:
         near.sendall(b"".join(framed(setup_of(server))))
         near.close()
-        ended = subprocess.run(COMMAND, stdin=far.fileno(), capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(COMMAND, stdin=far.fileno(), capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -337,7 +337,7 @@ def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatc
     async def run() -> None:
         setup = setup_of(server)
         setup.emulator_host = None
-        async with asyncio.timeout(60), Workers(setup, 2, ReaderMetrics()).running():
+        async with asyncio.timeout(300), Workers(setup, 2, ReaderMetrics()).running():
             pytest.fail("it began")
 
     with pytest.raises(SpannerCdcError, match=r"names /nowhere/key.json, which does not exist"):

@@ -55,7 +55,7 @@ def test_a_lease_that_is_held_is_renewed(bucket: str) -> None:
     storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
         first = storage._held[0]._generation
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while storage._held[0]._generation == first:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -75,7 +75,7 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
             cloud_storage.delete(f"{bucket}/writer.lock")
         else:
             cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not storage._held[0]._lost:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -152,7 +152,7 @@ def test_a_lease_outlives_a_network_that_is_cut_for_a_while(bucket: str, gcs_pro
     storage = opened(bucket, patience=60)
     with storage.locked("writer.lock", "taken"):
         gcs_proxy.faults.append(cut)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while cut.hits < 3:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -168,7 +168,7 @@ def test_a_lease_whose_answer_is_lost_is_ones_own(bucket: str, gcs_proxy: Proxy,
     gcs_proxy.faults.append(Fault(meets=lambda *_: False) if number == 2 else lost)
     with storage.locked("writer.lock", "taken"):
         gcs_proxy.faults.append(lost)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not lost.hits or len(gcs_proxy.requests) < 8:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -62,7 +62,7 @@ def test_check_says_why_it_does_not_know_how_large_tables_are() -> None:
 
 
 def test_check_asks_for_some_tables_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=300)
     find = BigQueryClient.find
 
     def meeting(self: BigQueryClient, dataset: str, name: str) -> ExistingTable | None:
