@@ -286,12 +286,13 @@ def test_a_worker_that_does_not_respond_is_killed_and_replaced(
     async def stopped(_: Workers) -> None:
         process = processes()[0]
         os.kill(process, SIGSTOP)
-        await until(lambda: process not in processes() and metrics.workers == 2)
+        with monkeypatch.context() as hurried:  # a busy machine may need more for a worker's start
+            hurried.setattr(worker_process, "SILENCE", 6.0)
+            await until(lambda: process not in processes())
+        await until(lambda: metrics.worker_restarts > 0 and metrics.workers == 2)
 
-    monkeypatch.setattr(worker_process, "SILENCE", 6.0)  # a worker sends a heartbeat every five seconds
     metrics = ReaderMetrics()
     with_workers(server, 2, stopped, metrics=metrics)
-    assert metrics.worker_restarts > 0
     assert "does not respond and is killed" in caplog.text
 
 
