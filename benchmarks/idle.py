@@ -44,7 +44,7 @@ def idle(size: Size) -> Iterator[Result]:
 
 
 def status_clients(size: Size) -> Iterator[Result]:
-    """Measures what fifty clients cost that ask for the status once a second, against the same daemon without them."""
+    """Measures the cost of fifty clients that request the status once a second, against a daemon without them."""
     rounds, seconds = (5, 8.0) if size.seconds >= 10 else (1, 3.0)
     with _reader(_FEW, "1s", 4 * rounds * seconds) as reader:
         found = [(_share(reader, seconds), _polled(reader, seconds)) for _ in range(rounds)]

@@ -1,4 +1,4 @@
-"""Measures a daemon's restart over a spool that nobody has consumed: ``python -m benchmarks.restart``.
+"""Measures a daemon's restart over a spool that no sink has consumed: ``python -m benchmarks.restart``.
 
 Arguments: EPOCHS and PARTITIONS, by default 100,000 and 5,000. The manifests are written as a daemon would have sealed
 them, but without waiting for the disk.

@@ -1,9 +1,9 @@
 """Reads Cloud Spanner change streams into transaction-complete, commit-ordered epochs.
 
-The names in ``__all__`` are the public API; docs/embedding.md describes it, with examples. What version numbers
-promise: these names, their signatures, the columns of a batch, the text of a checkpoint and the files of a spool stay
-compatible within a major version; before 1.0 a minor version may change them, and the changelog then says so. Every
-other name in this package is internal.
+The names in ``__all__`` are the public API; docs/embedding.md describes it, with examples. Version numbers promise that
+these names, their signatures, the columns of a batch, the text of a checkpoint and the files of a spool stay compatible
+within a major version. Before 1.0 a minor version may change them, and the changelog then says so. Every other name in
+this package is internal.
 
 Each name is imported when it is first used, so that ``import connector`` loads neither gRPC nor Arrow nor pydantic.
 """

@@ -1,8 +1,8 @@
-"""The connector's errors: each is one line that says what failed, on what, and what to do next.
+"""The connector's errors. Each message is one line: what failed, on what, and what to do next.
 
 Libraries' exceptions are translated where they are caught and kept as the cause. Each error has the exit code that the
-commands promise: 1 failed, and a restart may succeed; 2 invalid usage or configuration; 3 data no longer retained;
-4 failed permanently: every restart meets the same error until somebody mends its cause.
+commands promise: 1 failed, and a restart may succeed; 2 invalid usage or configuration; 3 data no longer retained; 4
+failed permanently. After 4 every restart meets the same error until somebody mends its cause.
 """
 
 import errno
@@ -15,7 +15,7 @@ A sink's process ends with it after an error of Spark's, the daemon of a Spark j
 """
 
 FAILED_PERMANENTLY = 4
-"""The exit code of an error that every restart meets again, until somebody mends its cause."""
+"""The exit code of an error that every restart meets again, until its cause is mended."""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""
@@ -103,7 +103,7 @@ class ConfigurationError(SpannerCdcError):
 class BeforeStreamError(ConfigurationError):
     """A start before the change stream or its database existed.
 
-    ``earliest`` is the first start that it accepts, in nanoseconds since 1970, or None where nobody looked for it.
+    ``earliest`` is the first start that it accepts, in nanoseconds since 1970, or None if it was not determined.
     """
 
     def __init__(self, errors: list[str], *, earliest: int | None = None) -> None:

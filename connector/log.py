@@ -2,7 +2,7 @@
 
 A line of JSON has ``severity`` (Google Cloud Logging's names), ``time`` (RFC 3339), ``message`` and ``action``, a name
 that stays when a message is reworded, beside the fields. A row's values are never logged; fields are names, counts and
-timestamps. Of an exception only frames and types are logged, for its message may hold a value.
+timestamps. Of an exception only frames and types are logged, because its message may hold a value.
 """
 
 import logging
@@ -74,7 +74,7 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def debug(self, message: str, **fields: object) -> None:
-        """Logs details, for the search for an error."""
+        """Logs details, for debugging."""
         self._logger.debug(message, extra={"fields": fields})
 
     def info(self, message: str, **fields: object) -> None:
@@ -108,7 +108,7 @@ class _Formatter(logging.Formatter):
 
     @staticmethod
     def _message(record: logging.LogRecord) -> str:
-        """The message; of a library's, what it repeats of an exception is omitted, for it may hold a row's values."""
+        """The message, without texts of exceptions that a library repeats, because they may hold a row's values."""
         message = record.getMessage()
         return message if hasattr(record, "fields") else re.split(r"exception=|Traceback \(", message)[0]
 
@@ -211,7 +211,7 @@ def _quoted(value: object) -> str:
 def whereabouts(error: BaseException) -> str:
     """The traceback of an exception and of its causes, causes first: frames and types.
 
-    Their messages are omitted, for these may hold a row's values.
+    Their messages are omitted, because these may hold a row's values.
     """
     return "".join(_whereabouts(error, set()))
 

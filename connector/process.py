@@ -12,7 +12,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def cores(quota: Path = QUOTA) -> int:
-    """The number of cores that the process may use: of its affinity, or of its container's quota if that is less."""
+    """The number of cores that the process may use, by its affinity and its container's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # the file is missing, or holds "max"
         most, period = quota.read_text().split()

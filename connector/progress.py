@@ -85,7 +85,7 @@ class Progress:
 
 
 def bar(share: float | None) -> str:
-    """A bar of that share of 1; an empty one where that is not known."""
+    """A bar for a share of 1; empty if the share is not known."""
     full = int(_BAR * (share or 0))
     return f"[{'#' * full}{'-' * (_BAR - full)}]"
 

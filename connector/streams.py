@@ -1,4 +1,4 @@
-"""The standard streams of a command: always open, and without an effect on its exit code once nobody reads them.
+"""The standard streams of a command: always open, and without an effect on its exit code once their reader is gone.
 
 A closed descriptor is opened on ``/dev/null``. Otherwise the next file or socket takes its number, and whatever a
 library writes to stderr goes into that file.
@@ -42,7 +42,7 @@ def writing_to_stdout() -> Iterator[None]:
     """Around writes to stdout.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
+        BrokenPipeError: its reader is gone.
         StdoutError: it cannot be written.
     """
     try:

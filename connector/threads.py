@@ -1,4 +1,4 @@
-"""Work that cannot be taken back once it has started: whoever waits for it waits for its end, even when cancelled."""
+"""Runs work to completion even if the caller is cancelled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

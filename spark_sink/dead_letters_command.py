@@ -1,8 +1,8 @@
 """``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the connector imports no sink.
 
 A replay writes the dead letters file by file. What the destination has accepted is then removed from the file, so that
-a replay that is killed loses nothing; it may write those of one file twice, for which destinations are idempotent. The
-first SIGINT or SIGTERM lets the current file finish, the second ends the replay at once.
+a replay that is killed loses nothing; it may write those of one file twice, and destinations are idempotent. The first
+SIGINT or SIGTERM lets the current file finish, the second ends the replay at once.
 """
 
 import argparse
@@ -124,14 +124,14 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
         return _INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
         _print(
-            "dead letters were not written, for the sink has not finished what they are of: run it until it has, stop"
-            " it, and replay again"
+            "some dead letters belong to a micro-batch that is not finished: run the sink until it is,"
+            " stop the sink, and replay again"
         )
     return 1 if done.refused or done.waiting else 0
 
 
 def _of_table(store: DeadLetters, table: str) -> str:
-    """A line that says which table has none, and which tables have some, because a name is easily mistyped."""
+    """The message that a table has no dead letters, with the tables that have some, in case of a typing error."""
     others = ", ".join(sorted({file.table for file in store.files()}))
     return f" of table {table}, but of {others}" if others else f" of table {table}"
 
@@ -143,7 +143,7 @@ class Replayed:
     Attributes:
         sent: dead letters that the destination accepted.
         refused: those that it rejected again.
-        waiting: those that were not written, for the sink has not finished what they are of.
+        waiting: those of a micro-batch that is not finished.
         left: files that were not tried.
     """
 

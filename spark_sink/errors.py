@@ -1,4 +1,4 @@
-"""Errors of the sinks, and what an error means that Spark has wrapped; the others are in :mod:`connector.errors`."""
+"""Errors of the sinks, and the meaning of errors that Spark has wrapped; see also :mod:`connector.errors`."""
 
 import re
 
@@ -86,7 +86,7 @@ class SinkError(SpannerCdcError):
 
 
 class PermanentError(SinkError):
-    """The destination cannot be written, and every restart meets the same error until somebody mends its cause."""
+    """The destination cannot be written, and every restart meets the same error until its cause is mended."""
 
     exit_code = FAILED_PERMANENTLY
 
@@ -100,7 +100,7 @@ class TableError(SinkError):
 
 
 class TableNameError(ConfigurationError):
-    """The destination cannot have a table of that name, or with a column of that name; the others can be written."""
+    """The destination cannot have a table or a column of that name; other tables can be written."""
 
 
 class EventFileError(SpannerCdcError):
@@ -130,7 +130,7 @@ def own_exit_code(error: BaseException) -> int | None:
 
 
 def _own_kind(error: BaseException) -> str:
-    """The name of the connector's or a sink's error, also where Spark has wrapped it; else that of the exception."""
+    """The name of the connector's or a sink's error, even if Spark has wrapped it; else that of the exception."""
     found = _LINE.findall(text_of(error))
     return str(found[-1][0]) if found else type(error).__name__
 

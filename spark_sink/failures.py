@@ -33,7 +33,7 @@ class Meaning(Enum):
     """The JVM has died: only a new process may succeed."""
 
     CANCELLED = auto()
-    """The job was cancelled: by whoever runs it, who then knows, or else by a person."""
+    """The job was cancelled: by the process that runs it, which then knows, or else by a person."""
 
     PERMANENT = auto()
     """Spark's own, which every attempt meets again."""

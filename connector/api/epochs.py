@@ -28,9 +28,8 @@ class Event:
     """One changed row.
 
     A column that the change stream did not capture is missing; NULL is None. INT64 and ENUM are int, FLOAT32 and
-    FLOAT64 float (NaN and the infinities str), BOOL bool, JSON the value in it, ARRAY a list of these; every other type
-    is a str in Spanner's JSON encoding
-    (https://cloud.google.com/spanner/docs/reference/rest/v1/TypeCode).
+    FLOAT64 float (NaN and the infinities str), BOOL bool, JSON the value in it, ARRAY a list of these. Every other type
+    is a str in Spanner's JSON encoding (https://cloud.google.com/spanner/docs/reference/rest/v1/TypeCode).
 
     Attributes:
         table: the table's name, ``schema.table`` in a named schema.

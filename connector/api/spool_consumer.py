@@ -86,7 +86,7 @@ class SpoolConsumer:
         return done
 
     async def _after(self, done: Checkpoint | None) -> AsyncIterator[Epoch]:
-        """The epochs up to the newest; read in a thread, for the spool may be far away."""
+        """The epochs up to the newest; read in a thread, because the spool may be far away."""
         if await in_thread(self._spool.latest) == (done.epoch if done else 0):
             return
         epochs = self._epochs.after(done)
@@ -143,7 +143,7 @@ class SpoolConsumer:
                 consumers.record(self._spool, self._name, self._spool.floor() - 1, now=time.time_ns())
 
     async def _record(self, *, wait: bool = False) -> None:
-        """Records the progress, unless that was done too recently for the storage; ``wait`` until it can be."""
+        """Records the progress, unless the storage took it too recently; with ``wait`` waits until it can."""
         done = self._unrecorded
         if done is None:
             return

@@ -1,8 +1,8 @@
 """Iterates over a change stream without Spark and without a spool: the reader's epochs, handed to one consumer.
 
 The reader runs in a task that the context manager owns. It hands over one epoch at a time: while the consumer works on
-one, the next is ready and the reader holds what its memory budget allows; then it stops receiving, and gRPC's flow
-control holds Spanner back.
+one, the next is ready, and the reader holds as much as its memory budget allows. Then it stops receiving, and gRPC's
+flow control makes Spanner wait.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class _Handover:
         self._is_left = False
 
     async def room(self, stopping: asyncio.Event) -> bool:
-        """Waits until the consumer has taken the epoch before; a stop does not end this, for it will be taken."""
+        """Waits until the consumer has taken the epoch before; a stop does not end this, because it will be taken."""
         await self._has_room.wait()
         return True
 

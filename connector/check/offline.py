@@ -34,7 +34,7 @@ _SPARK, _GCS = ("pyspark", "py4j"), ("google.cloud.storage",)
 def refuse(config: Config, needs: Needs) -> None:
     """Checks all that can be checked without calling anyone, before a command starts.
 
-    A disk that is nearly full keeps nobody from continuing: a spool that fills it is emptied by a sink that runs.
+    A disk that is nearly full is at most a warning for a spool that exists: a running sink empties it.
 
     Raises:
         ConfigurationError: with every error.

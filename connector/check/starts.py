@@ -12,7 +12,7 @@ _MICROSECOND = 1000
 
 
 async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> int | None:
-    """The start that a spool is to have, resolved by Spanner's clock; None where the spool has one that stands.
+    """The start of a new spool, resolved by Spanner's clock; None if the spool has a start already.
 
     Raises:
         ConfigurationError: the start is invalid, or a backfill has fixed another.

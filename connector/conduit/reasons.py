@@ -38,9 +38,9 @@ def reason_of(error: Exception, after: Position | None) -> str:
             later = "a later start" if error.earliest is None else f"start {format_rfc3339(error.earliest)}"
             return (
                 f"the pipeline's position, {format_rfc3339(after.commit_timestamp)}, is older than change stream"
-                f" {after.stream}: it or its database was created again since, or its retention period was raised, and"
-                f" what was committed between is not in it. Nothing was skipped. To continue without it, {CREATE_AGAIN}"
-                f" with {later}"
+                f" {after.stream}: it or its database was created again since, or its retention period was raised."
+                f" Changes committed in between are not in the stream. Nothing was skipped. To continue without them,"
+                f" {CREATE_AGAIN} with {later}"
             )
         case DataLostError() if after is not None:
             later = (

@@ -36,7 +36,7 @@ _MOST_RECORDS, _MOST_BYTES = 1_000, 4 * 1024 * 1024
 """Of a message, whichever it has first: bytes of its rows' values, and one record at least, however large it is."""
 
 _DRAIN = 5 * SECOND
-"""For which a stop waits for a Conduit that receives nothing: what is not sent is read again from the position."""
+"""Seconds that a stop waits for a Conduit that receives nothing; unsent records are read again from the position."""
 
 _log = Log(__name__)
 

@@ -162,7 +162,7 @@ def _fault(detail: ErrorDetails, node: Mapping[str, object]) -> str:
 
 
 def _suggestion(place: tuple[int | str, ...], node: Mapping[str, object]) -> str:
-    """The option that was probably meant: one of a similar name in the same section, or one of that name in another."""
+    """The option that was probably meant: a similar name in the same section, or the same name in another."""
     *sections, name = (str(part) for part in place)
     similar = get_close_matches(name, _options(sections, node), n=1)
     elsewhere = [f"{section}.{name}" for section in Config.model_fields if name in _options([section], node)]

@@ -25,7 +25,7 @@ class Tables(Section):
     """The tables whose events are kept: shell patterns over table names, ``schema.table`` in a named schema."""
 
     include: tuple[str, ...] = ()
-    """Patterns of the tables whose events are kept; empty: all that the change stream watches."""
+    """Patterns of the tables whose events are kept; if empty, all tables of the change stream."""
     exclude: tuple[str, ...] = ()
     """Patterns of tables whose events are dropped, even if ``include`` names them."""
 

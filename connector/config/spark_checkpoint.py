@@ -59,8 +59,8 @@ def check_checkpoint(config: Config, *, of_copies: bool = False) -> None:
     spool = Spool.at(absolute(config.spool.path))
     if found := _contradiction(spool, offset):
         line = (
-            f"spark.checkpoint: {folder} is of spool {offset.spool}, up to its epoch {offset.epoch}, but {found}: put"
-            " that spool back, or remove the checkpoint, and the sink delivers all that this spool has not recorded as"
+            f"spark.checkpoint: {folder} is of spool {offset.spool}, up to its epoch {offset.epoch}, but {found}. Put"
+            " that spool back, or remove the checkpoint: the sink then delivers all that this spool has not recorded as"
             " delivered"
         )
         raise ConfigurationError([line])
@@ -73,7 +73,7 @@ def check_checkpoint(config: Config, *, of_copies: bool = False) -> None:
 
 
 def _newest_offset(config: Config, folder: str) -> _Offset | None:
-    """The offset of the newest micro-batch; None where there is none that can be read, which is Spark's to say.
+    """The offset of the newest micro-batch; None if there is none, or none that can be read, which Spark reports.
 
     Cloud Storage is asked only if the spool is there, too: Spark has a client and credentials of its own.
     """

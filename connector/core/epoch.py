@@ -1,9 +1,9 @@
 """Buffers records until the watermark has passed them, and cuts them into epochs. Pure: no clock, no I/O.
 
 An epoch is all data change records committed in (low, high], in commit order. All records of a transaction share one
-commit timestamp, so an epoch never splits a transaction. An epoch is bounded: it has at most about :data:`MAX_BYTES`
-(only the records of one commit timestamp may exceed it), and lies in one minute of commit time, so that a sink can
-write a minute's file once the watermark has passed it.
+commit timestamp, so an epoch never splits a transaction. An epoch has at most about :data:`MAX_BYTES`; only the records
+of one commit timestamp may exceed that. It lies in one minute of commit time, so that a sink can write a minute's file
+once the watermark has passed it.
 """
 
 from collections import deque

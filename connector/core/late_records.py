@@ -1,9 +1,9 @@
 """Finds late records: behind what their own query has proved, or behind the watermark. Pure: no clock, no I/O.
 
-What a query has proved binds the server. A data change record at t proves that everything before t was returned, and so
-do a heartbeat at t and an announcement that starts at t; a partition end record proves its own timestamp too. Whatever
-the same query returns at or before what it has proved breaks that promise, and may be missing from a sealed epoch. What
-an earlier query has proved does not count: a query starts where the last one ended, inclusive, and repeats that.
+What a query has proved binds the server. A data change record at t proves that everything before t was returned. So do
+a heartbeat at t and an announcement that starts at t. A partition end record proves its own timestamp too. Whatever the
+same query returns at or before what it has proved breaks that promise, and may be missing from a sealed epoch. What an
+earlier query has proved does not count: a query starts where the last one ended, inclusive, and repeats that.
 
 The initial query proves nothing before it has finished, so nothing that it returns is late.
 """
@@ -98,8 +98,8 @@ def in_time(changes: Changes, proved: int) -> tuple[Changes, Changes, Int64s]:
 def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | None:
     """The timestamp that was proved before a late record came; None if it is not late. Call it before the graph.
 
-    Undiscovered children that start behind the watermark are late too: no earlier query, of this run or
-    of the one before, can have returned them, for their parent holds the watermark below them until then.
+    Undiscovered children that start behind the watermark are late too: no earlier query, of this run or of the one
+    before, can have returned them, because their parent holds the watermark below them until then.
     """
     if isinstance(record, HeartbeatRecord):
         return None

@@ -23,7 +23,7 @@ _DAMAGED = "it is not a valid position: copy the whole position of a record"
 
 
 class DamagedPositionError(ValueError):
-    """A document that is not what was once written."""
+    """A document that is damaged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def number_texts(numbers: npt.NDArray[np.float64]) -> list[bytes]:
 
 
 def _plain_strings(data: Bytes, tag: Bytes, at: Int64s, end: Int64s) -> tuple[Bools, Int64s]:
-    """Returns which values are strings without characters that JSON escapes, and where their texts start."""
+    """Returns a mask of the strings without characters that JSON escapes, and the starts of their texts."""
     start, plain = string_starts(data, at, end)
     plain &= (tag == STRING_TAG) & (start < end)
     special = (data < _FIRST_PLAIN) | (data == _QUOTE) | (data == _BACKSLASH)
@@ -229,6 +229,6 @@ def _joined(wanted: Int64s, last: Int64s, fragments: pa.BinaryArray) -> pa.Strin
 
 
 def dumped(values: Sequence[object]) -> list[bytes]:
-    """Returns the JSON text of each value; all are written in one call, for each call takes a kilobyte of memory."""
+    """Returns the JSON text of each value; written in one call, because each call takes a kilobyte of memory."""
     written = orjson.dumps([item for value in values for item in (value, _BREAK)])
     return written[1:-3].split(b",\n,")[: len(values)]

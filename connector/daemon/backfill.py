@@ -72,7 +72,7 @@ async def backfill(
     *,
     options: BackfillOptions = BackfillOptions(),
 ) -> None:
-    """Makes a backfill, or continues the one that is not finished, until every row is delivered or until ``stop``.
+    """Starts a backfill or continues an unfinished one, until every row is delivered or ``stop`` is set.
 
     Args:
         config: the configuration.

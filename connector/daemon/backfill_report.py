@@ -28,7 +28,7 @@ _log = Log(__name__)
 
 
 class BackfillStates:
-    """The state of each backfill of a spool, for one who looks often: those that are done are read once.
+    """The state of each backfill of a spool, for frequent calls: those that are done are read once.
 
     Args:
         spool: the change stream's spool.
@@ -127,7 +127,7 @@ def healed(gap: Report) -> str:
 
 @asynccontextmanager
 async def reported(spool: Spool, document: Backfill, screen: TextIO | None = None) -> AsyncIterator[None]:
-    """Logs the progress of a backfill at intervals, and once more at its end; on a screen, draws a bar until then.
+    """Logs the progress of a backfill at intervals and at its end; on a terminal, draws a bar instead until the end.
 
     Warns, once, where at the present speed its rows will not be retained until its end.
     """

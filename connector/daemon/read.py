@@ -250,7 +250,7 @@ def _checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:
 
 @asynccontextmanager
 async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncIterator[None]:
-    """Names the range that is lost, where Spanner does not retain what is to be read next.
+    """Adds the lost range to an error if Spanner does not retain the records to be read next.
 
     Raises:
         DataLostError: with that range, and how to continue after it.

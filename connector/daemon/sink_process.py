@@ -152,7 +152,7 @@ class SinkProcess:
             self._given_up.set()
 
     async def run_until_stopped(self) -> None:
-        """As :meth:`run`; once a stop is requested the sink delivers what is sealed, and is not restarted."""
+        """As :meth:`run`; after a stop is requested the sink delivers the sealed epochs and is not restarted."""
         self._stop.reading = True
         running = asyncio.create_task(self.run(), name=self._name)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
@@ -298,7 +298,7 @@ class SinkProcess:
 
 
 def _read(reading: int) -> str:
-    """The reason that the sink has written; does not block, for a child of it may still hold the other end."""
+    """The reason that the sink has written; does not block, because a child of it may still hold the other end."""
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
         return os.read(reading, _LONGEST_REASON).decode(errors="replace").strip()

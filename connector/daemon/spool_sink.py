@@ -233,8 +233,8 @@ class SpoolSink:
         if strays and now - self._warned_of_strays >= _WARN_INTERVAL:
             self._warned_of_strays = now
             _log.warning(
-                "nothing is pruned: consumers are done with epochs of another copy of this spool, which was put back"
-                " from an older one; restore the newer copy, or drop them with `spanner-cdc spool PATH --forget NAME`",
+                "nothing is pruned: consumers are done with epochs of another copy of this spool. It was put back from"
+                " an older one. Restore the newer copy, or drop them with `spanner-cdc spool PATH --forget NAME`",
                 consumers=", ".join(strays),
                 newest_epoch=self.writer.epoch,
             )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from connector.envelope.envelope import SOURCE_METADATA
 
 COMPLETED = "completed"
-"""The field that says whether an event has all columns of its row, if the columns that it lacked were read."""
+"""The field that says whether an event has all columns of its row, for sinks that read missing columns."""
 
 REPEATED: Mapping[str, str] = {"rs_id": "record_sequence", "ssn": "mod_index", "tx_id": "server_transaction_id"}
 """The sort fields that repeat another field, by name."""

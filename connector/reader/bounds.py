@@ -2,9 +2,9 @@
 
 A query has an end if the user has given one, and in the MUTABLE_KEY_RANGE mode, where the end may lie at most half an
 hour ahead of Spanner's clock: a window. A window reaches beyond what is known of Spanner's clock, so that its end
-proves nothing; only what was received does. But if the reader was suspended, or Spanner was unreachable, what is known
-of the clock is old, and a window computed from it may lie wholly in the past: it returns nothing and moves nothing, and
-neither would the next. So Spanner's clock is requested after each window that ended, or that broke without progress.
+proves nothing; only what was received does. But after the reader was suspended, or Spanner was unreachable, the known
+clock is old. A window computed from it may lie wholly in the past: it returns nothing and moves nothing, and neither
+would the next. So Spanner's clock is requested after each window that ended, or that broke without progress.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Keeps what is held in memory within a budget: decides which partitions may read on, and which wait for a seal.
+"""Keeps memory within a budget: decides which partitions may continue, and which wait for a seal.
 
 A partition that is ahead of the watermark waits. The laggard that holds the watermark is exempt, because nothing can be
-sealed before it is read further; but it too waits if what is ready and only waits for room in the spool fills the
-budget. Waiting partitions resume in the order of their progress, no more at once than there is room for: waking
-thousands for the room of one would cost more than reading what they return.
+sealed before it is read further. But it too waits if epochs that only wait for room in the spool fill the budget.
+Waiting partitions resume in the order of their progress, no more at once than there is room for: waking thousands for
+the room of one would cost more than reading what they return.
 """
 
 import asyncio

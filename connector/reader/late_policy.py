@@ -150,7 +150,7 @@ class LatePolicy:
 
 
 def _stopped(stream: str, late: LateRecord, *, kept: bool) -> StreamError:
-    """The error of a reader that stops; ``kept``: what epochs miss is stored as a dead letter."""
+    """The error of a reader that stops; ``kept`` if the records that epochs miss are stored as dead letters."""
     transaction = f" of transaction {late.transaction}" if late.transaction else ""
     where, at = f"change stream {stream}, {partition_name(late.partition)}", format_rfc3339(late.at)
     missed = f"Epochs up to {format_rfc3339(late.delivered)} were delivered without it"

@@ -193,7 +193,7 @@ class _Credentials:
     refused_since: float | None = None
 
     def refused_for_long(self) -> bool:
-        """Notes that they are refused, and returns whether that has lasted too long."""
+        """Notes that credentials are refused, and returns whether that has lasted too long."""
         now = asyncio.get_running_loop().time()
         if self.refused_since is None:
             self.refused_since = now

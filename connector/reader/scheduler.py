@@ -60,7 +60,7 @@ class Scheduler:
         self._reader = PartitionReader(state, late, self._watchdog)
 
     async def run(self) -> None:
-        """Reads until the end has been delivered, or until :meth:`stop`; then seals what the watermark has passed.
+        """Reads until the end is delivered or :meth:`stop` is called, then seals the records up to the watermark.
 
         Raises:
             SpannerCdcError: one clear line. What the watermark had passed is delivered all the same, because a deleted

@@ -1,7 +1,7 @@
 """The start of reading: a configured start that Spanner accepts, and the records that it still retains.
 
 An offset such as ``-15m`` asks for what there is of the last minutes. If the change stream is younger, reading starts
-with the stream. A timestamp asks for everything from then on, which nobody can return.
+with the stream. An absolute start before the stream's creation is an error: those changes were not recorded.
 
 Only Spanner's answer to a query shows what it retains, because periods can be changed.
 """

@@ -72,7 +72,7 @@ async def tail(
 
     Raises:
         SpannerCdcError: one clear line.
-        BrokenPipeError: nobody reads ``out`` any more.
+        BrokenPipeError: the reader of ``out`` is gone.
     """
 
     def printer(stream: OpenStream) -> EventPrinter:

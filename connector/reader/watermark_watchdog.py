@@ -142,7 +142,7 @@ class WatermarkWatchdog:
             self._restart_laggards(asyncio.get_running_loop().time(), watermark, clock)
 
     def _restart_laggards(self, now: float, watermark: int, clock: int) -> None:
-        """Restarts the queries of the partitions that hold the watermark, where that may help, and logs it."""
+        """Restarts the queries of the partitions that hold the watermark, if that may help, and logs it."""
         remedies: dict[str, str] = {}
         """The remedy for each partition; the first is the one that matters most."""
         laggards = sorted(self._graph.laggards(), key=lambda one: one.state is PartitionState.CREATED)
@@ -170,7 +170,7 @@ class WatermarkWatchdog:
         )
 
     def _awaited(self, partition: Partition, seen: frozenset[str] = frozenset()) -> str:
-        """The parents that a partition waits for, what they wait for themselves, and which were never discovered."""
+        """The parents that a partition waits for, with their own parents, and those that were never discovered."""
         seen |= {partition.token}
         waits = [
             f"{partition_name(token)}, which was never discovered"

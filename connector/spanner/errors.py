@@ -119,7 +119,7 @@ def classify(error: grpc.RpcError) -> CallError:
 
 
 def classify_library(error: GoogleAPICallError | RetryError) -> CallError:
-    """Classifies an error of Google's library, which has made it of a call's; it has given up where it has no code."""
+    """Classifies an error that Google's library raises for a call; without a code it has given up retrying."""
     code = getattr(error, "grpc_status_code", None)
     for call in getattr(error, "errors", ()):
         if isinstance(call, grpc.RpcError) and call.code() is code:
@@ -254,7 +254,7 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
         case grpc.StatusCode.UNAVAILABLE:
             text = f"Spanner does not answer at {host}"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            text = f"Spanner at {host} refuses calls for want of quota"
+            text = f"Spanner at {host} refuses calls because a quota is exhausted"
             hint = "Look at the project's quotas and the instance's load: raise them, or add nodes."
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             text, hint = f"Spanner at {host} is too slow", SLOW_HINT

@@ -7,8 +7,8 @@ stops the server.
 
 There are two ways to read. A task awaits a call of grpc.aio. A pump iterates a call with the option
 SingleThreadedUnaryStream in a thread, which takes a third of the processor time: so a query with a backlog is read by a
-pump. The thread and the loop share one interpreter lock, and waking the loop costs more than a message: so the taker
-sets how many bytes it waits for, and is woken once, when they are there.
+pump. The thread and the loop share one interpreter lock, and waking the loop costs more than a message. So the taker
+sets the number of bytes that it waits for, and is woken once, when they are there.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Dependencies of tables: which are interleaved in which, and which refer to which by foreign keys."""
+"""Dependencies between tables: interleaving and foreign keys."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -87,7 +87,7 @@ def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Co
 
 
 def forget(spool: Spool, name: str) -> None:
-    """Removes a consumer, so that it no longer keeps epochs from being pruned; of a sink all that it has recorded, too.
+    """Removes a consumer, so that it no longer keeps epochs from being pruned, and all records of a sink.
 
     A sink that ended before its first epoch is no consumer, but may have recorded something, such as its failure.
 

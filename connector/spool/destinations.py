@@ -1,6 +1,6 @@
 """Destinations of a spool's sinks: recorded at a sink's first start, and compared at every later one.
 
-A sink that continued into another destination would leave a part of the history in each, and nobody would notice.
+A sink that continued into another destination would leave a part of the history in each, without a sign.
 """
 
 from collections.abc import Iterator, Mapping
@@ -107,7 +107,7 @@ def _refusal(spool: Spool, name: str, recorded: Destination, wanted: Destination
     now = ", ".join(f"{option}: {after}" for option, _, after in differing)
     return (
         f"{first}: sink {name} has delivered the spool at {spool.path} with {was}, and the configuration has {now}."
-        f" To continue, set {was}; to deliver to both, add a second configuration with a sink.name of its own; to start"
+        f" To continue, set {was}. To deliver to both, add a second configuration with a sink.name of its own. To start"
         f" over with what the spool still holds, run `spanner-cdc spool {spool.path} --forget {name}` and remove the"
         " sink's checkpoint below spark.checkpoint"
     )

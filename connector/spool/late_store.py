@@ -1,10 +1,10 @@
 """The dead letters of the reader: late records, below ``late/`` in the spool.
 
-Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are; for
-a record that announces partitions it holds those partitions, and the range of their commit timestamps that may be
-incomplete. A file's name begins with that range, so that a report needs only the names, and ends with the record's
-identity. If a record is received again, after a crash or by a task that is tried again, there is no second document:
-of an announcement the one with the wider range is kept. If two tasks store one at the same time, it is counted once.
+Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are. For
+a record that announces partitions it holds those partitions, and the range of commit timestamps that may be incomplete.
+A file's name begins with that range, so that a report needs only the names, and ends with the record's identity. If a
+record is received again, after a crash or by a task that is tried again, there is no second document: of an
+announcement the one with the wider range is kept. If two tasks store one at the same time, it is counted once.
 
 The partitions of a late announcement are in no cut until the next epoch is sealed. If the reader ends before that, they
 are found here: :func:`with_announced_late`.
@@ -144,7 +144,7 @@ class LateStore:
             path, data = _document(one, now)
             others = [other for other in sizes if other != path and _identity(other) == _identity(path)]
             if any(other > path for other in others):
-                continue  # with a wider range, for the range begins with the record's own timestamp
+                continue  # with a wider range, because the range begins with the record's own timestamp
             self._spool.storage.replace(path, data)
             sizes[path] = len(data)
             self._spool.storage.delete(*others)

@@ -75,7 +75,7 @@ class _State(BaseModel):
 
 
 class ErrorEvent(BaseModel):
-    """An error or a warning that somebody should see.
+    """An error or a warning to show to users.
 
     Attributes:
         time: when, nanoseconds since 1970.

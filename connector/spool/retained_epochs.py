@@ -72,8 +72,8 @@ class RetainedEpochs:
     def has_segment(self, epoch: int, writer: str, *, part: bool) -> bool:
         """True if a segment of that number and writer belongs to an epoch that is kept.
 
-        ``part``: whether it was written by a task. The epoch's manifest may not list it, for such a task may outlive
-        the seal.
+        ``part``: whether it was written by a task. The epoch's manifest may not list it, because such a task may
+        outlive the seal.
         """
         one = self._epochs.get(epoch)
         return one is not None and one.writer == writer and one.files > 0 and one.parts is part

@@ -178,7 +178,7 @@ class Retention:
         delete(*(manifest_path(one.epoch) for one in pruned), *(block_path(end) for end in sorted(blocks)))
 
     def _segments(self, first: int, last: int) -> list[str]:
-        """The paths of all segments of these epochs, whoever has written them."""
+        """The paths of all segments of these epochs, of all writers."""
         names = self._spool.storage.list("segments", f"{first:020d}", f"{last + 1:020d}")
         return [f"segments/{name}" for name in names]
 

@@ -67,7 +67,7 @@ class SinkReport(BaseModel):
     restarted_at: Timestamp = 0
 
     def delivered(self, last: int, events: int, now: int) -> "SinkReport":
-        """The report after a micro-batch that ends with epoch ``last``; one that is repeated is counted once."""
+        """The report after a micro-batch that ends with epoch ``last``; a repeated one is counted once."""
         if last <= self.last:
             return self.model_copy(update={"failure": None})
         counted = {"batches": self.batches + 1, "events": self.events + events, "failure": None}

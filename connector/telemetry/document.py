@@ -108,7 +108,7 @@ class SpoolNode(msgspec.Struct):
 
 
 class ConsumerNode(msgspec.Struct):
-    """A consumer of the spool and how far it is behind; of a sink where it delivers, and what it has delivered."""
+    """A consumer of the spool and its lag; for a sink also its destination and deliveries."""
 
     name: str
     epoch: int

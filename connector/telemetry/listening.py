@@ -12,7 +12,7 @@ _OTHER_PORT = "choose another, or 0 for any that is free"
 
 
 def no_listening(host: str, port: int, error: OSError) -> str:
-    """The line for an address of the configuration on which the system lets nobody listen."""
+    """The line for an address of the configuration on which the system lets no process listen."""
     reason = error.strerror or error
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return f"status.host: {host} is not an address of this machine ({reason}): use 127.0.0.1 or 0.0.0.0"

@@ -38,19 +38,17 @@ def _starting() -> StateRecord:
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are Unix nanoseconds, sizes bytes.
 
-    ``dead_letters``, ``stopped_tables``, the reasons by table, and ``failed_sinks`` come from the sink's report in
-    the spool, and
-    ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last window that
-    Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are reading, both
-    as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known, and
-    ``retention`` is. ``complete`` is the timestamp up to which all that was committed is sealed, also where nothing
-    was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal.
-    ``graph`` returns the partitions as they are now; it may be called from any
-    thread, as ``state`` may, which returns the state that the daemon has recorded, and ``errors``, which returns what
-    it has kept for people. ``earlier_restarts`` are those of sinks in their reports before this process started; None
-    until they are read. ``failing`` knows what is being retried, ``endpoint`` is
-    Spanner's, and ``proxy`` the environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and
-    ``start`` the timestamp after which reading began; 0 until they are known.
+    ``dead_letters``, ``stopped_tables``, the reasons by table, and ``failed_sinks`` come from the sink's report in the
+    spool, and ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last
+    window that Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are
+    reading, both as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known,
+    and ``retention`` is. ``complete`` is the timestamp up to which all that was committed is sealed, also where nothing
+    was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal. ``graph`` returns
+    the partitions as they are now, ``state`` the state that the daemon has recorded, and ``errors`` the errors to show
+    to users. All three may be called from any thread. ``earlier_restarts`` are those of sinks in their reports before
+    this process started; None until they are read. ``failing`` knows what is being retried, ``endpoint`` is Spanner's,
+    and ``proxy`` the environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start``
+    the timestamp after which reading began; 0 until they are known.
     """
 
     watermark: int = 0

@@ -20,7 +20,7 @@ _REDRAW = 0.5
 """Seconds between two drawings on a terminal."""
 
 _CAUGHT_UP = 30 * SECOND
-"""A reader that is less behind than that has caught up, in nanoseconds: there is nothing for a bar to show."""
+"""The lag, in nanoseconds, below which a reader has caught up: a bar would show nothing."""
 
 _log = Log(__name__)
 

@@ -110,7 +110,7 @@ class Streams:
         )
 
     def pending(self, name: str) -> PendingStream:
-        """A pending stream; refuses one that there is not, that has expired, or whose table is gone."""
+        """Returns a pending stream; raises an error if it does not exist or has expired, or its table is gone."""
         parts = self.parse(name)
         stream = self._pending.get(name)
         if stream is None or stream.expired:

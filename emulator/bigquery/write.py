@@ -203,7 +203,7 @@ class _Connection:
         return None
 
     def _count_apply(self, table: Table) -> None:
-        """Counts the background job that BigQuery runs once in each max_staleness, which reads the whole table."""
+        """Counts BigQuery's background job, which reads the whole table once in each max_staleness."""
         staleness, now = table.definition.max_staleness, self._api.catalog.now()
         if staleness and now - table.applied >= staleness:
             table.applied = now

@@ -174,7 +174,7 @@ def _content(scenario: Scenario) -> dict[str, list[tuple[Cell, ...]]]:
 
 
 def _options(scenario: Scenario) -> list[tuple[str, str]]:
-    """Returns the options that differ from their defaults, which are the ones that are set."""
+    """Returns the options that are set, those that differ from their defaults."""
     options = [
         ("partition_mode", scenario.mode, "IMMUTABLE_KEY_RANGE"),
         ("retention_period", _period(scenario.retention), "7d"),

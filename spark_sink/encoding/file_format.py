@@ -1,4 +1,4 @@
-"""The interface of the file formats, and what they share: rows as bytes, and the series that a file belongs to.
+"""The interface of the file formats, and their shared parts: rows as bytes, and the series of a file.
 
 The bytes of a file depend only on its rows and its path, so that a replay writes the same bytes.
 """

@@ -181,7 +181,7 @@ class TestDatabase:
             self.unwatched.append(commit(self.database, Planned((mod,)), {table.name: table}))
 
     def _create(self, left: Leftovers) -> None:
-        """Creates what every server must accept at once, because each change of a schema takes a while; then the rest.
+        """Creates first, in one change, what every server must accept, because schema changes are slow; then the rest.
 
         Raises:
             GoogleAPIError: that is refused.

@@ -96,7 +96,7 @@ class Report:
         lines += ["", f"Seen of the {server}"]
         lines += [f"  {one.verdict.value:<10} {one.about}: {one.detail}" for one in self.observations]
         if self.left_over:
-            lines += ["", "Left over, for it could not be deleted"]
+            lines += ["", "Left over, because it could not be deleted"]
             lines += [f"  {what}: {command}" for what, command in self.left_over]
         if self.error:
             lines += ["", f"Ended early: {self.error}"]

@@ -92,7 +92,7 @@ class SelfTest:
         report.observations.append(held.observation())
 
     def _check_environment(self) -> None:
-        """Checks that what is installed suffices, and that the destinations exist.
+        """Checks the installed libraries, and that the destinations exist.
 
         Raises:
             ConfigurationError: naming everything that is missing.

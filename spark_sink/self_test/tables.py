@@ -22,7 +22,7 @@ SCALARS = tuple(kind for kind in _TYPES if kind != "UUID")
 """The types of the table that has a column of each, and an array of each."""
 
 WHOLE, CHANGED, MUTABLE, KEYS = "whole", "changed", "mutable", "keys_only"
-"""The change streams: whole rows; what changed; whole rows in the mode MUTABLE_KEY_RANGE; a table's keys."""
+"""The change streams: whole rows, changed columns, whole rows in the mode MUTABLE_KEY_RANGE, and a table's keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def test_tail_prints_what_was_committed_in_commit_order_as_for_the_other_mode(di
 
 
 def parsed(row: Event) -> Event:
-    """Returns a row with its JSON parsed, for its text depends on the mode, and without the epoch."""
+    """Returns a row without the epoch and with its JSON parsed, because its text depends on the mode."""
     content = {name: json.loads(row[name] or "null") for name in ("payload", "before")}
     return {**row, **content, "epoch": None}
 

@@ -273,7 +273,7 @@ def comparable(value: Any) -> Any:
 
 
 def read_json(table: BigQueryTable, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields with those that are texts of JSON read, for spaces and escapes in them do not count."""
+    """The fields with those that are texts of JSON read, because spaces and escapes in them do not count."""
     texts = {
         column.field.name
         for column in table.columns

@@ -107,7 +107,7 @@ class RetryLog:
         self._failing[key] = _Failing(retry, known.first, max(PROOF, proof))
 
     def healed(self, what: str, *, subject: str = "", part: str = "") -> None:
-        """It works again, or nobody retries it any more."""
+        """It works again, or is no longer retried."""
         if self._failing:  # this is called for each success
             self._failing.pop((what, subject, part), None)
 

@@ -210,7 +210,7 @@ class PartitionGraph:
         """True if an announcement is left to a later window, where a change stream is read in windows.
 
         A query may announce children that start just after its end, or not. If one parent of a child finished with this
-        window and another did not, no report of a single window would tell whether somebody follows the child.
+        window and another did not, no report of a single window would show whether a reader follows the child.
         """
         ends_before = self._end is not None and start > self._end
         return ends_before and self._follows is not follow_all and token != INITIAL_TOKEN

@@ -15,7 +15,7 @@ class WaitingPartitions:
     def __init__(self) -> None:
         self._waiting: dict[str, Partition] = {}
         self._candidates: dict[str, None] = {}
-        """Those that are new, or one of whose parents has finished since they were last looked at, in that order."""
+        """Partitions that are new, or that had a parent finish since the last call, in that order."""
         self._children_of: dict[str, list[str]] = {}
         """The waiting partitions that name a partition, known or not, as their parent."""
         self._for_watermark: list[tuple[int, str]] = []

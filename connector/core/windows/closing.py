@@ -18,7 +18,7 @@ class Closed:
     cut: tuple[CutPartition, ...]
     """The cut at the window's ``high``, in order of start and token; it may be used only if there are no orphans."""
     orphans: tuple[CutPartition, ...]
-    """The first partitions that start in the window and that nobody has read: see :func:`closed`."""
+    """The first partitions that start in the window and that no share has read: see :func:`closed`."""
     weights: Mapping[str, int]
     """Bytes of each partition of the cut in this window, by token; none means 0."""
 

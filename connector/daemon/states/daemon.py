@@ -125,7 +125,7 @@ class Lifecycle:
                 await in_thread(functools.partial(add_error, self._spool, event))
 
     async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
-        """Changes the state as it is once nobody else writes: a sign of life must not undo a later state."""
+        """Changes the state once no other thread writes it: a sign of life must not undo a later state."""
         async with self._lock:
             self._record = change(self._record)
             try:

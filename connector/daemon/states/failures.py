@@ -1,4 +1,4 @@
-"""Failures of processes beside the daemon, recorded in the spool: whoever has only ``spanner-cdc status`` sees them."""
+"""Failures of processes beside the daemon, recorded in the spool: ``spanner-cdc status`` shows them."""
 
 import time
 from collections.abc import Iterator

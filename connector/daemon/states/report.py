@@ -121,7 +121,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
 
 
 def _delivered(epochs: Sequence[EpochSummary], epoch: int, spooled: int) -> int:
-    """The timestamp up to which all that was committed is delivered to a consumer that has passed an epoch."""
+    """The timestamp up to which a consumer that has passed an epoch has everything."""
     later = (one.first_commit_timestamp for one in epochs if one.epoch > epoch)
     return min((first - 1 for first in later if first is not None), default=spooled)
 

@@ -1,4 +1,4 @@
-"""An epoch sink that writes nothing: it compares what is read again with what a spool holds of the same time."""
+"""An epoch sink that writes nothing: it compares records that are read again with those in a spool."""
 
 import asyncio
 from collections.abc import Iterator

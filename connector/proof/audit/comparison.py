@@ -70,7 +70,7 @@ class _Pairs:
         return differing(self._expected.rows_of(code), self._found.rows_of(code))
 
     def misordered(self, equal: Bools) -> Iterator[Finding]:
-        """The transactions, of those that are equal, that the spool holds before one that was committed earlier."""
+        """The equal transactions that the spool holds before one with an earlier commit timestamp."""
         places = np.full(len(self._expected.rows), -1, np.int64)
         places[self._expected.of(equal)] = self._found.of(equal)
         compared = np.flatnonzero(places >= 0)

@@ -1,7 +1,7 @@
 """The rows of epochs as columns that two reads of the same records have in common. Pure.
 
-Left out is what may differ between two reads: when a record was received, the names that the configuration gives, the
-schema key (it holds what was known of the table until then), and the order of a key's columns.
+Fields that may differ between two reads are omitted: the time of receipt, the names from the configuration, the schema
+key (it depends on what was known of the table), and the order of a key's columns.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -43,7 +43,7 @@ class ComparablePart:
 
 @dataclass(slots=True)
 class _Index:
-    """Number, watermark_low and watermark_high of each epoch, in order; compact, for there may be a million."""
+    """Number, watermark_low and watermark_high of each epoch, in order; compact, because there may be a million."""
 
     numbers: "array[int]" = field(default_factory=lambda: array("q"))
     lows: "array[int]" = field(default_factory=lambda: array("q"))

@@ -109,10 +109,10 @@ class VerifyReport:
                 " or omitted them: they count as equal. JSON lines and source.complete_rows distinguish both"
             )
         if self.keyless:
-            notes.append(f"not compared, for they have no key: {', '.join(self.keyless)}")
+            notes.append(f"not compared, because they have no key: {', '.join(self.keyless)}")
         if self.created_since:
             at = format_rfc3339(self.timestamp)
-            notes.append(f"not compared, for they were created after {at}: {', '.join(self.created_since)}")
+            notes.append(f"not compared, because they were created after {at}: {', '.join(self.created_since)}")
         if self.total and self.note:
             notes.append(self.note)
         return notes

@@ -68,7 +68,7 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """A column whose value is this one, or NULL: a later update holds null for NULL and for what was not captured."""
+    """A column whose value is this one or NULL: in a later update, null means NULL or not captured."""
 
     value: object
 
@@ -175,7 +175,7 @@ class MergedRows:
             row.write(change.order, parsed(change.payload), null_is_absent=change.change == PARTIAL)
 
     def rows(self) -> dict[Key, Columns]:
-        """The rows that exist after the changes that were added; a value may be :class:`Unsure`."""
+        """The rows after all added changes; a value may be :class:`Unsure`."""
         return {
             key: {name: row.value(name) for name in row.columns}
             for key, row in self._rows.items()

@@ -28,7 +28,7 @@ _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _OneMod = message_class(
     "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("mods", 7, "Mod")], "Mod": [("keys", 1, bytes)]}
 )
-"""A ChangeStreamRecord with one mod. Values keep their depth, for parsers limit how deep messages nest."""
+"""A ChangeStreamRecord with one mod. Values keep their depth, because parsers limit how deep messages nest."""
 
 _PAYLOADS = 3
 """A mod's fields are keys, old_values and new_values, numbered from 1."""

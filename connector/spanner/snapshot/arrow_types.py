@@ -1,7 +1,7 @@
 """The Arrow type of each kind of column, and the conversion of encoded values to it. Pure.
 
-The types are those that Spark and Arrow have for all values: a TIMESTAMP has microseconds, for nanoseconds in 64 bits
-do not reach the years that Spanner has. The digits after them are dropped.
+The types are those that Spark and Arrow have for all values: a TIMESTAMP has microseconds, because nanoseconds in 64
+bits do not reach the years that Spanner has. The digits after them are dropped.
 """
 
 from binascii import a2b_base64

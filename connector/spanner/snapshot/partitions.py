@@ -89,8 +89,8 @@ class SnapshotPartition:
 class Snapshot:
     """A batch read-only transaction at one timestamp.
 
-    It lasts as long as its multiplexed session, which Spanner keeps for weeks, whatever becomes of this process, and
-    can be read as long as the database keeps versions of that age (``version_retention_period``, an hour by default).
+    It lasts as long as its multiplexed session, which Spanner keeps for weeks, even if this process ends. It can be
+    read as long as the database keeps versions of that age (``version_retention_period``, an hour by default).
 
     Attributes:
         session: the resource name of the session.

@@ -7,7 +7,7 @@ They are::
     backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
     backfills/<n>/plans/<t>-<k>.json  plan k of table t: session, transaction and partition tokens; written once
     backfills/<n>/progress.json     a report of each table's state; derived from the manifests
-    backfills/<n>/lost.json         why it cannot be finished at its timestamp; written once, by whoever finds out
+    backfills/<n>/lost.json         why it cannot be finished at its timestamp; written once, by the first to find out
 
 An epoch's manifest names the table, plan and partition that it holds. So what is left to read is known from the
 plans and the manifests, whatever was killed.

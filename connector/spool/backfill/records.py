@@ -112,7 +112,7 @@ def mark_lost(own: Spool, why: str, *, now: int) -> None:
 
 
 def unfinished_tables(spool: Spool) -> frozenset[str]:
-    """The tables of which rows of a backfill may still be delivered: a DELETE of one must be remembered until then.
+    """The tables that may still get rows of a backfill: a DELETE in one must be remembered until then.
 
     A table is omitted only after all its rows are delivered, and it counts before the backfill's timestamp is chosen. A
     backfill whose timestamp is no longer retained counts until another one continues it.
@@ -243,7 +243,7 @@ def check_movable(spool: Spool, header: SpoolHeader) -> None:
 
 
 def check_not_continued(spool: Spool, number: int) -> None:
-    """Checks that no later backfill reads what is left of one; its lock is held, without which none can begin to.
+    """Checks that no later backfill has taken over the remaining rows of one. The caller holds the lock of backfills.
 
     Raises:
         SpoolError: one does. Rows of the earlier timestamp, delivered beside or after it, could restore deleted ones.

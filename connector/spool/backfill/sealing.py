@@ -1,9 +1,9 @@
 """Seals a backfill's epochs, each a partition of a table, and deletes the segments that every consumer has passed.
 
 Epochs get their numbers in advance, because rows hold the number of their epoch. A wave of partitions is read into
-segments with names of their own, and then sealed in order; segments that no manifest lists are left by a process
-that was killed, and are deleted when the next one starts, or when the backfill is done. Manifests are never deleted:
-they say what has been read.
+segments with names of their own, and then sealed in order. Segments that no manifest lists were left by a killed
+process. They are deleted when the next one starts, or when the backfill is done. Manifests are never deleted: they say
+what has been read.
 """
 
 import secrets

@@ -34,7 +34,7 @@ class StoredFile:
 
 
 class PendingFile(Protocol):
-    """A file that is being written in order, and that nobody sees until it is published."""
+    """A file that is being written in order, and that is not visible until it is published."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Adds bytes at its end."""

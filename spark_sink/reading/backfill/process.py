@@ -106,7 +106,7 @@ def config_of(config: Config, found: RecordedBackfill) -> Config:
 
 
 def check_sink(own: Spool, consumer: str) -> None:
-    """Checks that a backfill was not started for another sink, which has had rows that are deleted since.
+    """Checks that a backfill was not started for another sink, which may have rows that were deleted since.
 
     A query of a user's own may be among the consumers: it takes no rows away from the sink.
 

@@ -1,4 +1,4 @@
-"""The rows of a window's job: what tasks that read send through Spark's shuffle to those that write segments.
+"""The rows of a window's job: reading tasks send them through Spark's shuffle to the tasks that write segments.
 
 A row is a data change record, or the definition of a record schema that records of its slice refer to, or the report or
 the error of a task that reads. Sorted by :data:`ORDER` the records of a slice are in the order of the one-process
@@ -22,7 +22,7 @@ REPORT, ERROR, DEFINITION, RECORD = range(4)
 """The kinds of rows; a slice's definitions are sorted before its records."""
 
 ORDER = ("commit_timestamp", "kind", "server_transaction_id", "sequence", "record_sequence", "share", "place")
-"""The columns that a slice's rows are sorted by; those that are no records have no commit timestamp, and come first."""
+"""The columns by which a slice's rows are sorted; rows without a commit timestamp, which are no records, come first."""
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of records from which on a batch of rows ends."""

@@ -1,4 +1,4 @@
-"""Runs work of Spark in a thread that nobody waits for without a limit.
+"""Runs work of Spark in a thread that is only waited for up to a limit.
 
 A stop cancels the work. Spark then returns at once, even where a Python worker of a task hangs. If it does not, because
 the JVM itself is stalled, the thread is abandoned: nothing that it does is sealed.

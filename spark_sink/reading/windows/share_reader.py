@@ -1,4 +1,4 @@
-"""A share's reader: a scheduler over a part of the cut, which hands on what it has proven, and reports."""
+"""A share's reader: a scheduler over a part of the cut, which passes on proven records, and reports."""
 
 import asyncio
 import time

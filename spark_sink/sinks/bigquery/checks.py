@@ -44,7 +44,7 @@ def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
 
 
 def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
-    """Asks BigQuery for the datasets: those that do not exist, and that nothing says where to create."""
+    """Asks BigQuery for datasets that do not exist and for which no location is configured."""
     target = sink.target(source)
     try:
         with with_libraries():

@@ -137,7 +137,7 @@ class BigQueryClient:
             self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=TIMEOUT)
 
     def add_columns(self, table: BigQueryTable, fields: list[Field]) -> None:
-        """Adds nullable columns to a table, which somebody else may change at the same time."""
+        """Adds nullable columns to a table, which another client may change at the same time."""
         with self._errors(f"table {table.dataset}.{table.name}"):
             client = self._client()
             for attempt in range(_ATTEMPTS):

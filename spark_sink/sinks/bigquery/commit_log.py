@@ -9,7 +9,7 @@ A file of dead letters that is replayed has an entry likewise, from before its s
 removed.
 
 Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, because a suspended
-process may still resume; and no streams are entered for a micro-batch that is recorded as done.
+process may still resume. No streams are entered for a micro-batch that is recorded as done.
 """
 
 from hashlib import blake2b

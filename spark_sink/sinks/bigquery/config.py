@@ -128,7 +128,7 @@ def check_options(sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
     """
     if sink.mode != MERGE_LOAD:
         if sink.endpoint and not sink.grpc_endpoint:
-            raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, for rows go over gRPC")
+            raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, because rows go over gRPC")
         if not sink.endpoint and (sink.grpc_endpoint or "").startswith(("127.0.0.1", "localhost", "[::1]")):
             raise ValueError("sink.endpoint: is needed beside an emulator's sink.grpc_endpoint, to make tables")
     if envelope.format == "opencdc":

@@ -1,7 +1,7 @@
-"""Runs BigQuery's jobs: once for an id, again after a transient error, and never beside one that has to end first.
+"""Runs BigQuery's jobs: once for an id, again after a transient error, and never before a job that must precede it.
 
-A job's id is taken for ever, whether the job succeeded or failed. So a job that has succeeded is not run again, whoever
-asks, and a job that failed is run again under its id with a suffix.
+A job's id is taken permanently, whether the job succeeded or failed. So a job that has succeeded is not run again,
+whoever asks, and a job that failed is run again under its id with a suffix.
 """
 
 import itertools

@@ -27,9 +27,9 @@ def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]
     """Warnings for readers of the files, each a sentence after its field."""
     if stream.value_capture_type not in WHOLE_ROWS and not stream.completes_rows:
         yield (
-            f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds the"
-            " key and the columns it modified, and no other column: a reader that replaces whole rows, as the Dataflow"
-            " templates do, makes the others NULL. To capture whole rows:"
+            f"source.change_stream: {stream.name} captures {stream.value_capture_type}, so that an UPDATE holds only"
+            " the key and the columns it modified. A reader that replaces whole rows, as the Dataflow templates do,"
+            " makes the others NULL. To capture whole rows:"
             f" {_ALTERATIONS[stream.dialect].format(stream.name)}"
         )
     if sink.format == "avro" and sink.timestamps == "micros":

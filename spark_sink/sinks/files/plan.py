@@ -70,7 +70,7 @@ class FileOptions:
 
     @classmethod
     def from_text(cls, text: str) -> "FileOptions":
-        """Reads what :meth:`to_text` wrote; an option that did not exist then has the value of that time.
+        """Parses a text of :meth:`to_text`; an option that is missing has its value from before it existed.
 
         Raises:
             SpoolError: it has an option that this program does not know.

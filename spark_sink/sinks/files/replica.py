@@ -108,7 +108,7 @@ def _names_of_avro(schema: TableSchema) -> Mapping[str, str]:
 def _of_avro(
     event: FileEvent, *, table_of: Callable[[FileEvent], str], names: Mapping[str, Mapping[str, str]]
 ) -> FileEvent:
-    """An event of an Avro file with Spanner's names; an update of some columns is PARTIAL, for null is ambiguous."""
+    """An event of an Avro file with Spanner's names; a partial update is PARTIAL, because null is ambiguous."""
     renamed = names.get(table_of(event))
     if renamed:
         columns = msgspec.json.decode(event.payload, type=dict[str, msgspec.Raw])

@@ -157,7 +157,7 @@ class FileWriter:
                 yield from files.finish()
 
     def marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that say whether they are complete, as far as the options want that."""
+        """Rows with the field that says whether they are complete, if the options ask for it."""
         return with_mark(rows) if self._options.complete_rows else rows
 
     def _write_schemas(self, files: "_TableFiles") -> None:

@@ -16,7 +16,7 @@ PROGRAM = "spark_sink"
 
 
 def begin(config: Config) -> None:
-    """Records the destination of a sink, whose lock is held; warns where a new one lacks the spool's first epochs.
+    """Records the destination of a sink, whose lock is held; warns if a new sink misses the spool's first epochs.
 
     Raises:
         ConfigurationError: the sink has delivered to another destination.
@@ -30,7 +30,7 @@ def begin(config: Config) -> None:
         since = next(spool.manifests(first, first)).watermark_low
         log.say(
             PROGRAM,
-            f"warning: sink {name} is new, and epochs 1 to {first - 1} of the spool at {spool.path} are deleted: it"
+            f"warning: sink {name} is new, and epochs 1 to {first - 1} of the spool at {spool.path} are deleted. It"
             f" delivers what was committed after {format_rfc3339(since)}; `spanner-cdc backfill CONFIG` delivers the"
             " rows as they are now",
             action="sink_lacks_epochs",

@@ -7,7 +7,7 @@ Dead letters of a table that are rejected together are one file, ``{table}/{name
 ``event`` holds the envelope's columns (:data:`connector.envelope.envelope.SCHEMA`) by their names, without loss:
 timestamps as RFC 3339; ``payload`` and ``before`` as strings, which keep every byte of their JSON, in Spanner's own
 encoding. It differs from a line of a file of events, where values are converted by the table's schema and old values
-are absent: an event that was rejected because of its schema must be kept without the schema.
+are absent. An event that was rejected because of its schema must be kept without the schema.
 
 A file appears whole or not at all, and is durable when a call returns; on a local disk it is private to its user.
 Several processes may write at once. Dead letters hold rows, and reasons may hold values: neither is logged.

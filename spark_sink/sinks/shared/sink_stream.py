@@ -160,7 +160,7 @@ class SinkStreamReader(EpochStreamReader):
         return self.ready(self.weights(first, last))
 
     def begin(self, first: int, last: int) -> str:
-        """Records in the spool that these epochs are started; returns the options that decide what is written."""
+        """Records in the spool that these epochs are started; returns the options to write them with."""
         started = self._recorded(first)
         if started is None or not started.pinned:
             started = StartedBatch(first=first, last=last, pinned=self._pinned, at=self._identity(last))

@@ -37,7 +37,7 @@ class SparkSinkType(SinkType[C]):
         """The delivery of a feed that the sink's process runs.
 
         Raises:
-            SpannerCdcError: the sink cannot run, for a library is missing, say.
+            SpannerCdcError: the sink cannot run, for instance because a library is missing.
         """
 
     def replay_into(self, config: Config, sink: C) -> "AbstractContextManager[Replay]":

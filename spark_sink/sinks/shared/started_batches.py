@@ -61,7 +61,7 @@ class StartedBatches:
         self._written_at = 0.0
 
     def at(self, epoch: int) -> StartedBatch | None:
-        """The batch that holds an epoch; or the epochs before the next recorded batch, which ended there; or None."""
+        """The batch with an epoch; else the epochs before the next recorded batch; else None."""
         for batch in self._batches():
             if epoch < batch.first:
                 return StartedBatch(first=epoch, last=batch.first - 1, pinned="")

@@ -1,8 +1,8 @@
 """Keeps changes back while a backfill is not done.
 
 A backfill's rows are those of one timestamp, and the destination does not say when a row there was written. So they are
-applied first, and then the changes, from where the stream was: changes up to the backfill's timestamp are applied to
-rows that have them already, and in the end each row has its last change.
+applied first, and then the changes, from where the stream was. Changes up to the backfill's timestamp are applied to
+rows that have them already. In the end each row has its last change.
 """
 
 import time

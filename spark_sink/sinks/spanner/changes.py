@@ -29,7 +29,7 @@ def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Ite
 
 
 class EventsByPlace:
-    """The events of epochs by their places. Those of one epoch are kept, for many of them may be needed one by one.
+    """The events of epochs by their places. Those of one epoch are kept, because many of them may be needed one by one.
 
     Args:
         spool: the spool.

@@ -169,7 +169,7 @@ def _make(target: Target, wanted: Mapping[str, list[str]], refused: str) -> None
 
 
 def _try(target: Target, name: str, statements: list[str], refused: str) -> None:
-    """Makes one change; what is refused now, as a child whose parent has a former key, is tried again later."""
+    """Makes one change. A refused one is tried again later: a child's parent may still have its former key."""
     try:
         change_tables(target, statements)
     except SinkError as error:

@@ -92,7 +92,7 @@ class SpannerDelivery(Delivery):
         return created
 
     def _check_order(self, there: Destination) -> None:
-        """Checks that a backfill's rows, which are read table by table, can be written in that order.
+        """Checks that a backfill's rows can be written in the order in which its tables are read.
 
         Raises:
             SinkError: a row may refer to one that comes later.

@@ -1,9 +1,9 @@
 """Replays the Spanner sink's dead letters, without Spark, by what their rows are in the source.
 
 Later changes of a dead letter's row may have been applied, and must not be followed by an earlier one. So the row is
-read from the source as of the last epoch that the destination has, and written as it was then: this is what the
-destination should have, and every change after it comes once the sink runs again. So the sink must not run meanwhile,
-and this does not hold while a backfill is later than that epoch, for its rows may hold what the stream lacks.
+read from the source as of the last epoch that the destination has, and written as it was then. That is its right state,
+and later changes come once the sink runs again. So the sink must not run meanwhile, and this does not hold while a
+backfill is later than that epoch, because its rows may hold what the stream lacks.
 
 A row that the source did not have then is deleted if one of its dead letters is a DELETE: else a change stream that
 omits deletes leaves it to the destination.

@@ -140,7 +140,7 @@ class SpannerSinkReader(SinkStreamReader):
 
 
 def applied(partition: EpochsToApply) -> Iterator[Written]:
-    """Applies what is left of a micro-batch; yields what is done, and first what is rejected, durable as dead letters.
+    """Applies the rest of a micro-batch and yields the results; rejected rows are stored as dead letters first.
 
     Raises:
         SpannerCdcError: the destination, the spool or the dead letters refuse.
@@ -190,7 +190,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
 
 
 def check_continues(position: Position, first: int) -> None:
-    """Checks that nothing lies between what is applied and what is next.
+    """Checks that no events lie between the applied ones and the next ones.
 
     Raises:
         SpoolError: the destination is older than the spool's record of this sink.

@@ -21,6 +21,6 @@ def start_over(spool: Spool, done: Offset) -> str:
 
 
 def read_again(spool: Spool, done: Offset) -> str:
-    """Sentences: which records a table gets twice under another name, or misses, and what that does to its rows."""
+    """Sentences about the records that a table gets twice, or misses, under another name, and the effect."""
     begins = begins_at(spool, spool.floor() - 1, done)
     return f"{begins} Merged rows stay right by that; an appended row that is there twice has the same _uuid."

@@ -103,8 +103,8 @@ class TablesDelivery(Delivery):
     def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
         """Removes the deleted rows of tables whose backfill is done.
 
-        A table with dead letters keeps them, for rows of the backfill may be among those, and so does one of which they
-        cannot be removed, which is reported as stopped: the next start tries it again.
+        A table with dead letters keeps them, because rows of the backfill may be among those, and so does a table whose
+        kept rows cannot be removed: it is reported as stopped, and the next start tries again.
         """
         due = self._kept.tables() - unfinished
         later = with_dead_letters(self.dead_letters, due)

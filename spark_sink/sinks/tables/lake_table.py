@@ -38,8 +38,9 @@ APPENDED: Mapping[str, str] = {
 NOTHING = "CAST(NULL AS ARRAY<STRING>)"
 
 PRESENT, REPLACED = "_present", "_replaced"
-"""Of the changes of a key: the captured columns, where only some are, and whether a column that is not among them is
-NULL. Where rows are whole, the second one says whether there are values, and not only a DELETE."""
+"""Columns that merged changes of a key have: the captured columns, if not all are, and a flag that the others are NULL.
+Where rows are whole, the second one says whether there are values, and not only a DELETE.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The libraries of Delta and Iceberg, which Spark takes from Maven: for each version of Spark one that is made for it.
+"""The libraries of Delta and Iceberg, which Spark takes from Maven, for each version of Spark.
 
 A session that names such a library itself keeps it.
 """

@@ -1,8 +1,8 @@
 """``merge_into()``: a micro-batch's changes into typed tables, each epoch exactly once.
 
-For each table the changes of the epochs that it does not have yet are typed, merged to one row a key, and written in
-one commit, which also says up to which epoch the table is (:mod:`spark_sink.sinks.tables.formats`). So the tables are
-right whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
+For each table the changes of the epochs that it lacks are typed, merged to one row a key, and written in one commit.
+The commit also records the table's last epoch (:mod:`spark_sink.sinks.tables.formats`). So the tables are right
+whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
 """
 
 import os
@@ -77,7 +77,7 @@ class Written:
 
     Attributes:
         merged: its epochs and events.
-        stopped: the tables that cannot be written until somebody mends them, with their errors. The others are.
+        stopped: the tables that cannot be written until they are repaired, with their errors; the others are written.
     """
 
     merged: Merged

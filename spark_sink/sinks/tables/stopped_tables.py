@@ -1,7 +1,7 @@
 """Tables that are stopped: their changes become dead letters, in order, until these are replayed or removed.
 
-A table that cannot be written is stopped from that micro-batch on, also once its cause is gone: a later change must not
-overtake its dead letters, for a table leaves out the epochs up to its last one. So a table is stopped as long as it has
+A table that cannot be written is stopped from that micro-batch on, even once its cause is gone. A later change must not
+overtake its dead letters, because a table skips the epochs up to its last one. So a table is stopped as long as it has
 dead letters of the spool, whatever process comes next.
 
 The dead letters are read from the spool. A file of them has whole epochs, because a commit to a table has whole epochs.
@@ -113,7 +113,7 @@ class StoppedTables:
                     yield rows
 
     def _write(self, table: str, found: Sequence[pa.RecordBatch]) -> int:
-        """Writes a file; its name has its epochs, so that files that are as old as each other are in their order."""
+        """Writes a file; its epochs are in its name, so that files of the same age are in order."""
         if not found:
             return 0
         (rows,) = pa.Table.from_batches(found).combine_chunks().to_batches()

@@ -35,7 +35,7 @@ _CONFLICT = (
     "ALREADY_EXISTS",
     "name already exists",
 )
-"""In the errors of a commit that came second: also of a table or a column that another commit has added meanwhile."""
+"""Texts in errors of a commit that came second, also if another commit has added a table or a column meanwhile."""
 
 
 def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:

@@ -1,4 +1,4 @@
-"""The keys by which rows are merged: a table of the destination has one, for ever.
+"""The keys by which rows are merged: a table of the destination has one, permanently.
 
 A table that is dropped in Spanner and created again may have another key. By that key rows of the former one would
 become one row without a word.

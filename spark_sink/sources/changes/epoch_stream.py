@@ -5,11 +5,11 @@ executors, on another instance, and has only the data in its partition. Spark do
 process, so nothing here depends on an orderly end.
 
 The ``start`` that Spark passes to ``latestOffset`` proves that the micro-batch before it is done. It is recorded as the
-consumer's progress at once, because Spark calls ``commit`` one micro-batch late: a full spool, whose epochs are pruned
+consumer's progress at once, because Spark calls ``commit`` one micro-batch late. A full spool, whose epochs are pruned
 by that progress, would never have room for the next micro-batch.
 
 PySpark 4.0 and 4.1 pass neither ``start`` nor the trigger's limit. The start is the end that ``latestOffset`` returned
-before, for Spark asks again only when that micro-batch is done; after a restart it is the end that Spark passes to
+before, because Spark asks again only when that micro-batch is done. After a restart it is the end that Spark passes to
 ``partitions`` before anything else. The limit is the option's.
 
 With the reader inside the job, ``Trigger.AvailableNow`` and ``Trigger.Once`` mean everything up to Spanner's clock at

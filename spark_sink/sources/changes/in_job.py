@@ -36,7 +36,7 @@ UNTIL_NOW = "--until-now"
 """The daemon's option to end with Spanner's clock of its start."""
 
 SILENCE = 300.0
-"""Seconds without a new epoch after which a run that waits for what there is ends with an error.
+"""Seconds without a new epoch after which a run up to now ends with an error.
 
 A daemon that reads seals every minute at least, and restarts queries that are stalled for a minute.
 """
@@ -238,7 +238,7 @@ def sealed_until_now(reader: InJobReader, spool: Spool, done: int, *, whole: boo
 
 
 def _held_until(spool: Spool, last: int) -> HeldBytes:
-    """The bytes that a daemon keeps up to an epoch, without those that every consumer is done with, which it may prune.
+    """The bytes that a daemon keeps up to an epoch, without epochs that it may prune because every consumer is done.
 
     Raises:
         SpoolError: the spool cannot be read.

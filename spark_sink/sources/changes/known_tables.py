@@ -1,4 +1,4 @@
-"""The tables of a spool, with every column that each has had: what typed rows of it are made of.
+"""The tables of a spool, with every column that each has had, from which typed rows are made.
 
 A schema's file never changes, so each is read once.
 """

@@ -91,7 +91,7 @@ def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants:
 
 
 def columns_not_castable(df: DataFrame, table: str, columns: Mapping[str, str]) -> list[str]:
-    """The columns of a table with a value that :func:`typed_as` cannot cast; it reads the rows once.
+    """The columns of a table with values that :func:`typed_as` cannot cast; reads the rows once.
 
     Args:
         df: rows of the source.

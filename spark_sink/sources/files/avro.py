@@ -1,7 +1,7 @@
 """Reads the events of Avro files, with fastavro (the extra ``avro``).
 
-A payload becomes the same JSON as in a file of JSON lines, within the limits of Avro: values that were not captured are
-null like those that were NULL, timestamps have six digits of a second, and columns have the names that Avro allows.
+A payload becomes the same JSON as in a file of JSON lines, within the limits of Avro. Values that were not captured are
+null like those that were NULL, timestamps have six digits of a second, and columns have names that Avro allows.
 """
 
 import math

@@ -19,8 +19,8 @@ CHANGES = pa.schema(
         pa.field("payload", pa.string()),
     ]
 )
-"""A record as the columns of :data:`connector.envelope.envelope.SCHEMA` that say what has changed: the payload holds
-the columns of ``after``, or those of the key of a row that was deleted, with OpenCDC's values."""
+"""A record as the columns of :data:`connector.envelope.envelope.SCHEMA` that say what has changed. The payload holds
+the columns of ``after``, or the key of a deleted row, with OpenCDC's values."""
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 8 * 1024 * 1024
 _LONGEST = 2**31

@@ -100,8 +100,8 @@ def test_a_checkpoint_of_another_spool_is_refused_before_anything_starts(config:
     logged(config, 0, passed(other, 2))
     assert refused(config) == (
         f"spark.checkpoint: {tmp_path}/checkpoint is of spool {other.spool_id}, up to its epoch 2, but at"
-        f" {tmp_path}/spool is spool {maker.spool_id}: put that spool back, or remove the checkpoint, and the sink"
-        " delivers all that this spool has not recorded as delivered"
+        f" {tmp_path}/spool is spool {maker.spool_id}. Put that spool back, or remove the checkpoint: the sink"
+        " then delivers all that this spool has not recorded as delivered"
     )
 
 
@@ -110,9 +110,9 @@ def test_a_checkpoint_whose_spool_was_removed_is_refused(config: Config) -> None
     maker.fill(1)
     logged(config, 0, passed(maker, 1))
     shutil.rmtree(config.spool.path)
-    assert f"but there is no spool at {config.spool.path}: put that spool back" in refused(config)
+    assert f"but there is no spool at {config.spool.path}. Put that spool back" in refused(config)
     new = SpoolMaker(config.spool.path)
-    assert f"but at {config.spool.path} is spool {new.spool_id}: put that spool back" in refused(config)
+    assert f"but at {config.spool.path} is spool {new.spool_id}. Put that spool back" in refused(config)
 
 
 def test_a_spool_that_was_put_back_from_an_older_copy_is_an_error_of_check(config: Config, tmp_path: Path) -> None:

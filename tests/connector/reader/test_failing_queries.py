@@ -33,7 +33,7 @@ def lasting(metrics: ReaderMetrics, *, seconds: int = 40) -> list[Retry]:
     ("error", "what", "words"),
     [
         (broken(Code.UNAVAILABLE, "refused"), "spanner", "Spanner does not answer at h:1 (UNAVAILABLE: refused)"),
-        (broken(Code.RESOURCE_EXHAUSTED, "quota"), "spanner", "want of quota (RESOURCE_EXHAUSTED: quota)"),
+        (broken(Code.RESOURCE_EXHAUSTED, "quota"), "spanner", "a quota is exhausted (RESOURCE_EXHAUSTED: quota)"),
         (broken(Code.DEADLINE_EXCEEDED, ""), "spanner", "Spanner at h:1 is too slow (DEADLINE_EXCEEDED)"),
         (broken(Code.UNAVAILABLE, "Getting metadata from plugin failed"), "spanner", "no access token"),
         (broken(Code.UNAVAILABLE, "no session can be created: x"), "spanner", "no session can be created: x"),

@@ -1,7 +1,7 @@
 """The rows of tables of Spanner and of BigQuery, as values that can be compared.
 
 A timestamp is a datetime in UTC, a number with decimals a Decimal; a JSON document is parsed and stands in a list of
-its own, for its null is not NULL. A NULL array is empty, for BigQuery has none.
+its own, because its null is not NULL. A NULL array is empty, because BigQuery has none.
 """
 
 import json

@@ -36,7 +36,7 @@ def bounded(table: BigQueryTable) -> list[str]:
 
 
 def bound_of(column: Column, values: AbstractSet[bytes], target: str = "t") -> str:
-    """A condition on a column of the target that these values meet, as they are loaded; empty where there is none.
+    """A condition on a column of the target that all loaded values meet; empty if there is none.
 
     ``target`` is the alias of the target. With a NULL among the values there is none, because NULL equals nothing.
     """
@@ -65,7 +65,7 @@ Literal = Callable[[Any], str]
 
 
 def _text(text: str) -> str:
-    """A text in quotes; empty where it is long, or holds a character that GoogleSQL might read as something else."""
+    """A text in quotes; empty if it is long, or has a character with a special meaning in GoogleSQL."""
     is_plain = len(text) <= _LONGEST and text.isprintable() and not {"'", '"', "\\", "`"} & set(text)
     return f"'{text}'" if is_plain else ""
 

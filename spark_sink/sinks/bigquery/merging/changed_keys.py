@@ -1,10 +1,10 @@
 """The statements by which merged changes and a backfill of the same table leave the source's rows. Pure.
 
 A row of a backfill is the source's row as of the backfill's timestamp. It must not restore what was deleted since. Nor
-may it be dropped because its row has a later change: where a change stream captures only what changed, that change
-left the row's other columns NULL. So while a table's backfill is not done, a table beside it (:func:`changed_keys`) has
-a line for each change that was merged: the key, the change sequence number, whether the change decides the whole row
-(it deletes or inserts it), and the columns that it names. Lines are there before their changes are visible.
+may it be dropped because its row has a later change: where a change stream captures only what changed, that change left
+the row's other columns NULL. So while a table's backfill is not done, a table beside it (:func:`changed_keys`) has a
+line for each merged change. It has the key, the change sequence number, the columns that the change names, and whether
+the change deletes or inserts the row. Lines are there before their changes are visible.
 """
 
 from dataclasses import replace

@@ -1,10 +1,10 @@
-"""Merges staging tables: each once, in turn with all that merges into its table, and right beside a backfill of it.
+"""Merges staging tables: each once, in turn with other merges into its table, and correctly beside a backfill.
 
-What is merged of the change stream while a backfill of its table is not done is noted in a table beside it
-(:mod:`spark_sink.sinks.bigquery.merging.changed_keys`) before it is merged; a backfill's rows are merged with these
-notes. The table of the notes is recorded in the change stream's spool before it is created, and dropped when the
-backfill is done. What was merged before the backfill was recorded has no notes: if any of that was committed after the
-backfill's timestamp, the backfill ends with one line, and the tables that are not done are read at a new timestamp.
+While a backfill of a table is not done, its merged changes are first noted in a table beside it
+(:mod:`spark_sink.sinks.bigquery.merging.changed_keys`). A backfill's rows are merged with these notes. The table of the
+notes is recorded in the change stream's spool before it is created, and dropped when the backfill is done. Changes
+merged before the backfill was recorded have no notes. If one of them was committed after the backfill's timestamp, the
+backfill ends with one line, and its unfinished tables are read at a new timestamp.
 """
 
 import time
@@ -134,7 +134,7 @@ def has_notes(spool: Spool, unfinished: Collection[str]) -> bool:
 
 
 def drop_notes(spool: Spool, target: BigQueryTarget, unfinished: Collection[str]) -> None:
-    """Drops the tables of notes of which no backfill is under way; whoever does that holds the sink's lock.
+    """Drops the tables of notes that no running backfill needs. The caller holds the sink's lock.
 
     Args:
         spool: the change stream's.

@@ -3,9 +3,9 @@
 from spark_sink.sinks.bigquery.tables.table import METADATA, BigQueryTable, Field
 
 PRESENT, DELETED, REPLACED = "_spanner_present", "_spanner_deleted", "_spanner_replaced"
-"""The columns that a line has beside the table's: a digit for each column, 1 where it is present; whether the row is
-deleted; whether it is new, so that what is not present is NULL. :func:`added` has the names where a table has such a
-column itself."""
+"""The columns that a line has beside the table's. The first has a digit for each column, 1 where it is present. The
+others say whether the row is deleted, and whether it is new, so that missing columns are NULL. :func:`added` has the
+names where a table has such a column itself."""
 
 LONGEST_STATEMENT = 1_000_000
 """Characters of a statement that BigQuery takes (https://cloud.google.com/bigquery/quotas#query_jobs: 1 MB)."""
@@ -15,7 +15,7 @@ ALIASES = ("t", "s")
 
 
 def added(table: BigQueryTable) -> tuple[str, ...]:
-    """:data:`PRESENT`, :data:`DELETED` and :data:`REPLACED`, or similar names that no column of the table has."""
+    """The names :data:`PRESENT`, :data:`DELETED` and :data:`REPLACED`, or similar ones that no column has."""
     return free_names(table, PRESENT, DELETED, REPLACED)
 
 

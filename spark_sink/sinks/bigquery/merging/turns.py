@@ -19,7 +19,7 @@ _FOLDER = "bigquery/turns"
 
 
 class _Turn(BaseModel):
-    """The job that has the turn, and the largest number that was merged without a note until then."""
+    """The job whose turn it is, and the largest number merged so far without a note."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -74,7 +74,7 @@ def notes(load: Load) -> Iterator[str]:
         streams = load.calls_a_day * HOUR // DAY
         yield (
             f"{load.tables} tables in mode {load.mode}: at most {streams:,} new streams an hour, of {STREAMS.limit:,}"
-            f" that a project may make in a region; rows gather for up to {latency} where all tables have some"
+            f" that a project may make in a region. Rows gather for up to {latency} where all tables have some"
         )
     if load.mode == MERGE and not load.max_staleness:
         yield "warning: with sink.max_staleness 0s every query applies the changes, and reads each table as a whole"

@@ -111,9 +111,9 @@ class Pace:
     def gathered(self, undelivered: Iterable[EpochWeight], *, ended: bool = False) -> Gathered:
         """The next micro-batch of these epochs, which ends before a schema change.
 
-        It is full if it holds as much as one may; if a schema changes, because later epochs cannot join it; if the
-        undelivered epochs fill the spool, as the daemon measures it, because it would read no more; and if no epoch
-        can follow these (``ended``).
+        It is full if it holds as much as one may, or if no epoch can follow these (``ended``). It is also full if a
+        schema changes, because later epochs cannot join it, and if the undelivered epochs fill the spool, because the
+        daemon would read no more.
         """
         seen: list[EpochWeight] = []
 

@@ -18,7 +18,7 @@ SHARE = 50
 """Percent of a quota that the sink takes in the long run."""
 
 _BURST = 10
-"""Percent of a quota that a sink which was idle may take at once, in addition."""
+"""Percent of a quota that an idle sink may take at once, in addition."""
 
 
 @dataclass(frozen=True, slots=True)

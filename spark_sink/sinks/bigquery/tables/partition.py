@@ -51,7 +51,7 @@ def parse(spec: str) -> Partition:
 
 
 def of_table(partition_by: str, table: str) -> str:
-    """A table's value of the option, which is given as text (:func:`to_text`); empty where it has none."""
+    """A table's value of the option, from the option's text (:func:`to_text`); empty if it has none."""
     specs: dict[str, str] = orjson.loads(partition_by) if partition_by else {}
     return specs.get(table) or specs.get(ALL_OTHERS, "")
 

@@ -1,9 +1,9 @@
 """Prepares BigQuery's tables for the source's rows: creates them, adds columns, or stops them with a reason.
 
 :mod:`spark_sink.sinks.bigquery.tables.states` has a table's states and what is done in each. A table whose columns
-changed in a way that BigQuery cannot follow is stopped: its rows become dead letters until somebody has repaired it and
-had them replayed. Only the sink's own process prepares tables, before any task writes, or a replay while the sink does
-not run.
+changed in a way that BigQuery cannot follow is stopped: its rows become dead letters until it has been repaired and had
+them replayed. Only the sink's own process prepares tables, before any task writes, or a replay while the sink does not
+run.
 """
 
 import re
@@ -80,7 +80,7 @@ class BigQueryTables:
         until :meth:`resume`.
 
         Raises:
-            TableError: somebody dropped what was created, or it was created for another mode.
+            TableError: a table or column that was created has been dropped, or it was created for another mode.
             SinkError: BigQuery rejects a request.
         """
         out: dict[str, Prepared] = {}

@@ -1,7 +1,7 @@
 """The spool's record of the tables that the sink has created (``consumers/bigquery.tables``).
 
-They distinguish a table that somebody dropped from one that is new: a table that is created again would lack the rows
-that were written before.
+They distinguish a table that was dropped from one that is new: a table that is created again would lack the rows that
+were written before.
 """
 
 from collections.abc import Mapping

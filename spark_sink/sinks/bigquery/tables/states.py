@@ -18,9 +18,9 @@ class State(Enum):
     UNKNOWN = auto()
     """No columns are recorded: the sink has not written it, though it may exist."""
     MADE = auto()
-    """The sink writes it, and its columns are recorded: one that disappears was dropped by somebody."""
+    """The sink writes it, and its columns are recorded: one that disappears was dropped by another client."""
     STOPPED = auto()
-    """It cannot be written. Its rows become dead letters until somebody repairs it."""
+    """It cannot be written. Its rows become dead letters until it is repaired."""
     REPAIRED = auto()
     """A replay writes it again. For the sink it stays stopped until the replay resumes it."""
 

@@ -101,7 +101,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The options that decide which columns tables have, and where they are.
+    """The options that decide the columns and the place of tables.
 
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables

@@ -51,7 +51,7 @@ class PinnedOptions:
 
     @classmethod
     def from_text(cls, text: str) -> "PinnedOptions":
-        """Reads what :meth:`to_text` wrote; an option that it lacks has its default.
+        """Parses a text of :meth:`to_text`; a missing option has its default.
 
         Raises:
             SpoolError: there is an unknown option.

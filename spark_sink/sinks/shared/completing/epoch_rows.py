@@ -81,7 +81,7 @@ class EpochRows:
 
 
 def forget_completed(spool: Spool, *, before: int, kept_in: str = COMPLETED_ROWS) -> None:
-    """Deletes what is kept in a folder of the rows of epochs before that one, which are delivered."""
+    """Deletes the rows kept in a folder for epochs before that one, which are delivered."""
     names = spool.storage.list(kept_in, end=f"{before:020d}")
     spool.storage.delete(*(f"{kept_in}/{name}" for name in names))
 

@@ -1,10 +1,9 @@
-"""Completes the UPDATEs of a change stream that captures only what changed: which columns to read, and when. Pure.
+"""Completes the UPDATEs of a change stream that captures only changed columns: decides what to read, as of when. Pure.
 
 A row lacks the columns of its schema that its UPDATE does not name. Of the changes of a key in an epoch, the last one
-is completed by the row as of the epoch's last commit: nothing has changed it in between, so that one read a table
-serves all keys. The changes before it follow from that backwards: what the next change does not modify was the same
-before, and where old values are captured, they say what was there. Only what is unknown then is read as of the change's
-own commit.
+is completed by the row as of the epoch's last commit. Nothing has changed it in between, so one read a table serves all
+keys. The changes before it follow from that backwards: what the next change does not modify was the same before, and
+where old values are captured, they say what was there. Only what is unknown then is read as of the change's own commit.
 """
 
 from collections import Counter, defaultdict
@@ -158,7 +157,7 @@ def kept(whole: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def applied(rows: pa.RecordBatch, changed: pa.RecordBatch) -> WholeRows:
-    """The result of :func:`completed` for the same rows, given what was :func:`kept` of it."""
+    """The result of :func:`completed` for the same rows, from the part that was :func:`kept`."""
     payloads, before = rows.column("payload").to_pylist(), rows.column("before").to_pylist()
     whole = np.ones(rows.num_rows, np.bool_)
     for place, payload, old, is_whole in zip(*(column.to_pylist() for column in changed.columns), strict=True):

@@ -118,7 +118,7 @@ class Omissions:
         return self._relax is not None
 
     def relax(self, columns: Mapping[str, Collection[str]]) -> None:
-        """Makes columns of the destination nullable where that is allowed; each is tried once.
+        """Makes columns of the destination nullable, if allowed; tries each once.
 
         Args:
             columns: the destination's names, by the source's names of their tables.

@@ -120,11 +120,11 @@ class Planner:
         if not former.isdisjoint(of_key):
             return (
                 f"the key of table {name} of the destination is {', '.join(of_key)} with a former type of {names}: the"
-                " source has dropped that table and created it again; drop it there, too, and replay"
+                " source has dropped that table and created it again. Drop it there, too, and replay"
             )
         return (
             f"table {name} of the destination has column {names} with a former type: the source"
-            " has dropped it and added it again; drop it there, too, add it with the new type, and replay"
+            " has dropped it and added it again. Drop it there, too, add it with the new type, and replay"
         )
 
     def _relax(self, rows: Sequence[MergedRow]) -> None:

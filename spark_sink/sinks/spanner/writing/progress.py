@@ -83,7 +83,7 @@ class Progress:
     identities: Mapping[int, str]
 
     def claim(self, first: Position | None) -> Claimed:
-        """Takes the row over from whoever had it; returns how far the spool is applied.
+        """Takes the row over from its former owner; returns how far the spool is applied.
 
         Args:
             first: where a sink without a row begins; None for a sink that must have one.
@@ -101,7 +101,7 @@ class Progress:
             else:
                 raise SpoolError(
                     f"the destination has no row of sink {self.sink} in its table {TABLE}, though the sink has applied"
-                    " changes: the destination was restored or is another one, or that row was removed",
+                    " changes. The destination was restored or is another one, or that row was removed",
                     hint=CONTINUES_ELSEWHERE,
                 )
             return self._written(*found[0])

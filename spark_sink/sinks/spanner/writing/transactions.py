@@ -185,7 +185,7 @@ class Transactions:
 
     @contextmanager
     def _session(self) -> Iterator[str]:
-        """A session that no other thread has; it is not used again after an error that may be its own."""
+        """A session that no other thread uses; it is not used again after an error that it may have caused."""
         try:
             session = self._free.get_nowait()
         except queue.Empty:

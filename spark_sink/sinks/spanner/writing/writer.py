@@ -4,8 +4,8 @@ Mode ``transactions`` commits a unit at once, together with the position after i
 halves are tried, down to one transaction, which becomes dead letters whole.
 
 Mode ``rows`` commits the rows of a unit in any number of commits, table by table, several at a time. Of a commit that
-Spanner refuses the halves are tried, down to one row. What is refused is tried again after all others, since a row may
-have to wait for another one (a unique index, a reference), as long as that helps; the rest are dead letters.
+Spanner refuses the halves are tried, down to one row. Rejected rows are tried again after all others, as long as that
+helps, because a row may have to wait for another one (a unique index, a reference). The rest are dead letters.
 """
 
 from collections import Counter
@@ -157,7 +157,7 @@ class UnitWriter:
     def _again(self, refused: Refused) -> Refused:
         """Tries rejected rows again, as long as some of them succeed; returns the others.
 
-        Rows that are rejected for what they are wait until others have succeeded, a parent, say, or cannot succeed
+        Rows that are rejected for what they are wait until others, such as a parent, have succeeded, or cannot succeed
         without them, as a parent that refers to its child. A row that was written again is not deleted now.
         """
         refused = [(one, error) for one, error in refused if not (one.operation == DELETE and one.row.is_replaced)]
@@ -194,7 +194,7 @@ class UnitWriter:
         return str(error)[:_REASON], error.brief
 
     def _all_of(self, refused: Refused) -> Refused:
-        """Tries rows once more, many at a time; all of them at once if none succeeds and Spanner may take so many.
+        """Tries rows once more, many at a time; if none succeeds, all at once, as far as Spanner's limits allow.
 
         Rows may exchange values of a unique index, and succeed together only.
         """
@@ -221,7 +221,7 @@ assert MOST_CHANGES["transactions"] * 10 == CELLS
 
 
 def _divided(refused: Refused) -> tuple[Refused, Refused]:
-    """Rows that may succeed after or together with others, and those that are refused for what they are."""
+    """Rows that may succeed after or together with others, and those that are rejected for what they are."""
     alone = [one for one in refused if one[1].code in _OF_ONE_ROW]
     return [one for one in refused if one[1].code not in _OF_ONE_ROW], alone
 

@@ -59,7 +59,7 @@ class DeltaStore(TableStore):
         _COMMITTED[self.target(name), self._progress] = last
 
     def _identity(self, name: str, epoch: int) -> str:
-        """The identity of an epoch, from the commit that has it; empty if that has expired, or does not have it."""
+        """The identity of an epoch, from its commit; empty if that has expired or has none."""
         for limit in _SEARCHED:
             commits = self._spark.sql(f"DESCRIBE HISTORY {self.target(name)} LIMIT {limit}").select("userMetadata")
             texts = [str(row[0]).split(" ") for row in commits.collect() if row[0]]

@@ -98,7 +98,7 @@ class ParquetStore(TableStore):
         yield
 
     def _columns_of(self, name: str) -> dict[str, str]:
-        """The columns of all files with their types, as far as entries have them, whoever has written those."""
+        """The columns of all files with their types, as far as entries have them."""
         found: dict[str, str] = {}
         for entry in self._newest(name):
             found |= self._entry(name, entry).get("columns", {})

@@ -2,8 +2,8 @@
 
 A commit to a table holds whole epochs, and with them, in the same commit, the number of the last one. Whoever commits
 reads that number first, and leaves out the epochs up to it: whatever was killed when, an epoch is neither missing nor
-there twice. The number is kept under a name of the spool and the consumer, for a table may be fed by several, and with
-it the epoch's identity, for a spool that was put back from an older copy has other epochs of the same numbers.
+there twice. The number is kept under a name of the spool and the consumer, because several may feed a table. The
+epoch's identity is kept with it, because a restored older copy of the spool has other epochs of the same numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -92,7 +92,7 @@ class TableStore(ABC):
         return PROPERTY in kept
 
     def refresh(self, target: str) -> None:
-        """Makes sure that the session has the newest state of a table, whoever has committed to it."""
+        """Makes sure that the session has the newest state of a table, with the commits of other processes."""
         del target
 
     def check_types(self, table: LakeTable, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -99,7 +99,7 @@ def test_a_table_that_was_created_after_the_delivered_timestamp_is_left_out_and_
     sample.run_ddl("CREATE TABLE Newer (Id INT64) PRIMARY KEY (Id)")
     done = run("verify", config)
     assert (done.code, "no differences" in done.out.decode()) == (0, True), done.out.decode() + done.err
-    assert "not compared, for they were created after" in done.out.decode()
+    assert "not compared, because they were created after" in done.out.decode()
     report = json.loads(run("verify", config, "--json").out)
     assert report["created_since"] == ["Newer"]
     assert "Newer" not in [one["table"] for one in report["tables"]]

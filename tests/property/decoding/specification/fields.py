@@ -2,7 +2,7 @@
 
 The modules beside this one specify a form of rows each, independently of the connector's decoders. Each takes a row as
 it was generated, before it was encoded, and returns its records, or raises :class:`InvalidError`. Payloads are given as
-canonical JSON, for the forms write it differently. Only timestamps are read by the connector's own function
+canonical JSON, because the forms write it differently. Only timestamps are read by the connector's own function
 (:mod:`connector.core.timestamps`), which has tests of its own.
 """
 

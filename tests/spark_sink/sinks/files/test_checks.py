@@ -27,7 +27,7 @@ def warned(sink: FilesConfig, capture: str = "NEW_ROW", dialect: str = "googlesq
 )
 def test_partial_rows_are_warned_of_with_the_statement_that_helps(capture: str, dialect: str, statement: str) -> None:
     (line,) = warned(FilesConfig(), capture, dialect)
-    assert line.startswith(f"source.change_stream: Everything captures {capture}, so that an UPDATE holds the key")
+    assert line.startswith(f"source.change_stream: Everything captures {capture}, so that an UPDATE holds only the key")
     assert line.endswith(f"makes the others NULL. To capture whole rows: {statement}")
 
 

@@ -14,7 +14,7 @@ def test_fifty_appended_tables_make_half_of_the_streams_that_are_allowed_and_row
     assert load.calls_a_day == STREAMS.limit // 2 * 24
     (note,) = notes(load)
     assert note.startswith("50 tables in mode append-only: at most 5,000 new streams an hour, of 10,000 that a project")
-    assert note.endswith("rows gather for up to 36 s where all tables have some")
+    assert note.endswith("Rows gather for up to 36 s where all tables have some")
 
 
 def test_merged_loads_take_a_job_for_each_table_once_in_max_staleness_and_read_it_as_often() -> None:
