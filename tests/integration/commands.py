@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM, Signals
+from tempfile import TemporaryFile
 from typing import Self
 
 import yaml
@@ -18,6 +19,7 @@ import yaml
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
+from tests.forked import Forked, can_fork
 
 COMMAND = (sys.executable, "-m", "connector")
 Section = dict[str, object]
@@ -59,16 +61,26 @@ def environment(host: str | None) -> dict[str, str]:
 
 def run(*arguments: str | Path, host: str | None = None, timeout: float = PATIENCE, folder: Path | None = None) -> Done:
     """Runs a command to its end; in a folder, as the installed program does, which imports nothing from there."""
+    env = environment(host)
+    if folder is None and can_fork(env):
+        return _forked(list(map(str, arguments)), env, timeout)
     command = COMMAND if folder is None else (sys.executable, "-P", *COMMAND[1:])
     done = subprocess.run(
-        [*command, *map(str, arguments)],
-        capture_output=True,
-        env=environment(host),
-        timeout=timeout,
-        check=False,
-        cwd=folder,
+        [*command, *map(str, arguments)], capture_output=True, env=env, timeout=timeout, check=False, cwd=folder
     )
     return Done(done.returncode, done.stdout, done.stderr.decode())
+
+
+def _forked(arguments: list[str], env: dict[str, str], timeout: float) -> Done:
+    with TemporaryFile() as out, TemporaryFile() as err:
+        process = Forked(arguments, env, out.fileno(), err.fileno())
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return Done(code, out.read(), err.read().decode())
 
 
 def options(sample: SampleDatabase) -> list[str]:
@@ -117,13 +129,18 @@ class Background:
 
     def __init__(self, *arguments: str | Path, log: Path, host: str | None = None, stdout: int | None = None) -> None:
         self.log = log
-        with log.open("wb") as err:
+        self.process: Forked | subprocess.Popen[bytes]
+        texts, env = list(map(str, arguments)), environment(host)
+        with log.open("wb") as err, Path(os.devnull).open("wb") as nothing:
+            if stdout is None and can_fork(env):
+                self.process = Forked(texts, env, nothing.fileno(), err.fileno())
+                return
             self.process = subprocess.Popen(
-                [*COMMAND, *map(str, arguments)],
-                stdout=subprocess.DEVNULL if stdout is None else stdout,
+                [*COMMAND, *texts],
+                stdout=nothing if stdout is None else stdout,
                 stderr=err,
                 stdin=subprocess.DEVNULL,
-                env=environment(host),
+                env=env,
             )
 
     def __enter__(self) -> Self:
