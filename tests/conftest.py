@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import without_pandas
 from tests.java import spark_home
+from tests.property.effort import share_of
 
 without_pandas.hide()
 os.environ.setdefault("SPARK_HOME", spark_home())
@@ -22,7 +23,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "shared machine", deadline=None, max_examples=share_of(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared machine")
 
 

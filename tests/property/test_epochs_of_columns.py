@@ -114,7 +114,7 @@ def test_epochs_of_blocks_are_those_of_single_records(data: st.DataObject, max_b
 
 @pytest.mark.parametrize("mutant", mutants.OF_COLUMNS)
 def test_a_broken_rule_of_columns_is_detected(mutant: type[EpochBuffer]) -> None:
-    @settings(effort(1000), phases=[Phase.generate])
+    @settings(effort(1000), max_examples=1000, phases=[Phase.generate])
     @given(st.data(), sizes)
     def differs(data: st.DataObject, max_bytes: int) -> None:
         feed(data, Fed(max_bytes, mutant))

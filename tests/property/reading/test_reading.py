@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.property.effort import EXAMPLES, SHARE
+from tests.property.effort import effort
 from tests.property.reading.change_stream import HistoryOptions
 from tests.property.reading.mutants import MUTANTS
 from tests.property.reading.reading import MutableReading, Reading, Roughness
@@ -27,16 +27,10 @@ roughness = st.builds(
     omits=st.sampled_from((0.0, 0.3, 1.0)),
     steps=st.sampled_from((0, 100, 400, 1200)),
 )
-thorough = settings(
-    max_examples=EXAMPLES or round(3000 * SHARE),
-    print_blob=True,
-    derandomize=not EXAMPLES,
-    database=None,
-)
 
 
 @pytest.mark.parametrize("kind", [Reading, MutableReading])
-@thorough
+@effort(3000)
 @given(seed=st.integers(0, 2**32), options=histories, rough=roughness, ends=st.integers(0, 3))
 def test_every_history_is_delivered_once_in_commit_order_through_disturbances(
     kind: type[Reading], seed: int, options: HistoryOptions, rough: Roughness, ends: int
