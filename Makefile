@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -33,19 +33,22 @@ else
 PYTEST := -m pytest
 endif
 
-LANES := test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases $(ALSO) test-snippets
+LANES := lint test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases $(ALSO) test-snippets
 PASSED := $(VENV)/passed
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
 PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
 
-quick: lint
+quick: setup
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target lint test-pure
+
+test-pure:
 	@$(BIN)/python -m pytest -q -m "not spark and not emulator and not container" $(PURE)
 
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
-test: lint $(VENV)/spark-classes.jsa
+test: setup $(VENV)/spark-classes.jsa
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(LANES) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=4 $(LANES) || true
 	@failed=; for lane in $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
 	  done; \
@@ -80,7 +83,7 @@ test-commands:
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
 
 test-random:
-	@PROPERTY_SHARE=$(or $(PROPERTY_SHARE),0.25) $(BIN)/python -m pytest $(RANDOM) $(LATER)
+	@$(BIN)/python -m pytest $(RANDOM) $(LATER)
 
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
@@ -145,7 +148,7 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python .ci/commit_subjects.py
+	@$(BIN)/python .ci/commit_subjects.py && $(PASS)
 
 format: setup
 	@$(BIN)/ruff format .
@@ -164,8 +167,11 @@ docs: setup
 soak: setup
 	@$(BIN)/python -m tests.soak $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10))
 
+# The slow tests, and all random examples, of which `make test` draws a share.
+campaigns: export PROPERTY_SHARE := 1
 campaigns: setup
-	@$(BIN)/python -m pytest -m slow --run-slow tests
+	@$(BIN)/python -m pytest -m "slow or hypothesis" --run-slow tests
+	@$(BIN)/python -m pytest -m "not slow and not hypothesis" tests/property
 
 # Both distributions, below dist/: the service, and the scripted server for users' tests. An old build/ would be packed too.
 wheel: setup
