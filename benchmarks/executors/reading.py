@@ -20,7 +20,7 @@ from benchmarks.spark_queries import standard_error_in
 from connector.config import SparkConfig, validated
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import WindowPace
-from connector.daemon.read import ReadRange
+from connector.daemon.read import RangeToRead
 from connector.reader.read_state import Range
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.reading.windows.reading import WindowReader
@@ -82,7 +82,7 @@ async def _to_spool(host: str, replay: Replay, span: Span, folder: str, length: 
     config = validated({"source": source, "spool": {"path": folder}})
     with reading.spooled(folder, metrics) as (sink, at):
         async with reading.opened(host, replay, span.end + SECOND) as stream:
-            what = ReadRange(stream, config, Range(at.cut, at.watermark, span.end), sink, metrics)
+            what = RangeToRead(stream, config, Range(at.cut, at.watermark, span.end), sink, metrics)
             reader = WindowReader(what, spark, pace=FirstWindow(FIRST * SECOND, rest=length * SECOND))
             await reader.run()
             done()

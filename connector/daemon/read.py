@@ -50,7 +50,7 @@ _PROGRESS_INTERVAL = 2.0
 _log = Log(__name__)
 
 
-class Reader(Protocol):
+class RangeReader(Protocol):
     """Reads a range of a change stream into a spool."""
 
     async def run(self) -> None:
@@ -65,7 +65,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRange:
+class RangeToRead:
     """The range that a reader reads, and the spool into which it seals."""
 
     stream: OpenStream
@@ -75,19 +75,19 @@ class ReadRange:
     metrics: ReaderMetrics
 
 
-ReaderOf = Callable[[ReadRange], AbstractAsyncContextManager[Reader]]
+MakesRangeReader = Callable[[RangeToRead], AbstractAsyncContextManager[RangeReader]]
 """Makes the reader of a range."""
 
 
 @asynccontextmanager
-async def in_process(read: ReadRange) -> AsyncIterator[Reader]:
+async def in_process(what: RangeToRead) -> AsyncIterator[RangeReader]:
     """Reads in this process and its workers."""
-    async with read.stream.scheduler(
-        read.span,
-        read.sink,
-        seal_interval=read.config.spool.seal_interval,
-        metrics=read.metrics,
-        late_records=read.sink,
+    async with what.stream.scheduler(
+        what.span,
+        what.sink,
+        seal_interval=what.config.spool.seal_interval,
+        metrics=what.metrics,
+        late_records=what.sink,
     ) as scheduler:
         yield scheduler
 
@@ -109,7 +109,7 @@ async def read(
     metrics: ReaderMetrics | None = None,
     on_open: Callable[[OpenStream], None] = lambda _: None,
     on_backfill: Callable[[Backfill], None] = lambda _: None,
-    reader: ReaderOf = in_process,
+    range_reader: MakesRangeReader = in_process,
     until_now: bool = False,
 ) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
@@ -120,7 +120,7 @@ async def read(
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
         on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
-        reader: makes what reads.
+        range_reader: makes the reader of a range.
         until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
 
     Raises:
@@ -156,18 +156,18 @@ async def read(
                 while not _is_at_its_end(start):
                     async with (
                         _lost_range_explained(start, stream),
-                        _reader(start, stream, config, metrics, reader) as (reading, sink),
+                        _reader_and_sink(start, stream, config, metrics, range_reader) as (reader, sink),
                         sink.pruned(stop),
                         reporting(metrics, terminal(), end=start.end),
-                        stop.draining(reading),
-                        life.pausing(reading, stop),
+                        stop.draining(reader),
+                        life.pausing(reader, stop),
                         clock_compared(
                             life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
                         ),
                     ):
                         metrics.start = start.at.watermark
                         await life.enter(StreamState.RUNNING, retention=stream.retention)
-                        await reading.run()
+                        await reader.run()
                     if not await life.continues(stop):
                         return
                     start = await _start(spool, stream, config.source, end)
@@ -265,9 +265,9 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
 
 
 @asynccontextmanager
-async def _reader(
-    start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics, reader: ReaderOf
-) -> AsyncIterator[tuple[Reader, SpoolSink]]:
+async def _reader_and_sink(
+    start: _Start, stream: OpenStream, config: Config, metrics: ReaderMetrics, range_reader: MakesRangeReader
+) -> AsyncIterator[tuple[RangeReader, SpoolSink]]:
     """Opens a reader that starts at the checkpoint, and the sink that it seals into."""
     spool, at = start.spool, start.at
     writer = await in_thread(functools.partial(_writer, start, stream, config))
@@ -282,7 +282,7 @@ async def _reader(
     )
     sink.watermark = at.watermark
     cut = await in_thread(functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues))
-    async with reader(ReadRange(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reading:
+    async with range_reader(RangeToRead(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reader:
         _log.info(
             "reading",
             change_stream=stream.stream.name,
@@ -292,7 +292,7 @@ async def _reader(
             partitions=len(cut),
             end=format_rfc3339(start.end) if start.end is not None else "none",
         )
-        yield reading, sink
+        yield reader, sink
     _log.info("done", epoch=writer.epoch, watermark=format_rfc3339(sink.watermark))
 
 

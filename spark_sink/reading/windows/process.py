@@ -80,7 +80,7 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
     stop = StopRequest(drain_timeout=config.drain_timeout)
     with suppress(asyncio.CancelledError):
         async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
-            await read(config, stop, reader=on_executors(spark))
+            await read(config, stop, range_reader=on_executors(spark))
     return _INTERRUPTED if stop.interrupted else 0
 
 
@@ -196,7 +196,7 @@ class _Reading:
                 metrics=metrics,
                 on_open=functools.partial(warn, self._config),
                 on_backfill=fill,
-                reader=on_executors(self._spark),
+                range_reader=on_executors(self._spark),
             )
         except BaseException:
             for task in filling:  # what a killed backfill has not sealed is read again by the next run

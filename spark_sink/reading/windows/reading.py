@@ -18,7 +18,7 @@ from connector.core.dialects import MUTABLE
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Window, WindowPace, closed, deal, next_window
-from connector.daemon.read import Reader, ReaderOf, ReadRange
+from connector.daemon.read import MakesRangeReader, RangeReader, RangeToRead
 from connector.daemon.spool_sink import WrittenEpoch
 from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.log import Log
@@ -43,7 +43,7 @@ _LEAST_SLICE_BYTES = 4 * 1024 * 1024
 _log = Log(__name__)
 
 
-def on_executors(spark: SparkSession) -> ReaderOf:
+def on_executors(spark: SparkSession) -> MakesRangeReader:
     """Readers that read with the executors of a session.
 
     Raises:
@@ -53,7 +53,7 @@ def on_executors(spark: SparkSession) -> ReaderOf:
         raise ConfigurationError([f"source.reader: executors needs PySpark 4.1 or newer, not {pyspark.__version__}"])
 
     @asynccontextmanager
-    async def reader(read: ReadRange) -> AsyncIterator[Reader]:
+    async def reader(read: RangeToRead) -> AsyncIterator[RangeReader]:
         yield WindowReader(read, spark)
 
     return reader
@@ -77,7 +77,7 @@ class WindowReader:
         pace: how long windows are at first, and how that changes.
     """
 
-    def __init__(self, read: ReadRange, spark: SparkSession, *, pace: WindowPace | None = None) -> None:
+    def __init__(self, read: RangeToRead, spark: SparkSession, *, pace: WindowPace | None = None) -> None:
         stream = read.stream
         self._read = read
         self._sink = read.sink

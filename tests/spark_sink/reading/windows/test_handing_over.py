@@ -35,7 +35,7 @@ def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(SpoolSink, "deliver_written", delivered)
-        asyncio.run(read(config, stop, reader=on_executors(spark)))
+        asyncio.run(read(config, stop, range_reader=on_executors(spark)))
     assert len(sealed) >= 2
 
 
@@ -73,7 +73,7 @@ def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
         async def asleep(sink: SpoolSink, written: WrittenEpoch) -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(SpoolSink, "deliver_written", deliver)
-                await read(config, StopRequest(drain_timeout=60 * SECOND), reader=on_executors(spark))
+                await read(config, StopRequest(drain_timeout=60 * SECOND), range_reader=on_executors(spark))
             await deliver(sink, written)
 
         with monkeypatch.context() as patch:
@@ -104,7 +104,9 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
     monkeypatch.setattr(SpoolSink, "deliver_written", beside)
 
     async def both(config: Config) -> list[BaseException | None]:
-        drivers = (read(config, StopRequest(drain_timeout=60 * SECOND), reader=on_executors(spark)) for _ in range(2))
+        drivers = (
+            read(config, StopRequest(drain_timeout=60 * SECOND), range_reader=on_executors(spark)) for _ in range(2)
+        )
         return await asyncio.gather(*drivers, return_exceptions=True)
 
     with served() as (scenario, server):

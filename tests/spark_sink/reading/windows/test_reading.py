@@ -112,7 +112,7 @@ def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeyp
                 return run(job, *arguments, **options)
 
             monkeypatch.setattr(WindowJob, "run", started)
-            await read(config, stop, reader=on_executors(spark))
+            await read(config, stop, range_reader=on_executors(spark))
 
         asyncio.run(stopped())
         monkeypatch.undo()

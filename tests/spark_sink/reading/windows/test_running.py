@@ -54,7 +54,7 @@ def test_a_task_that_hangs_is_a_warning_and_does_not_keep_a_stop_from_ending(
         return Path(path, "hangs").exists()
 
     async def stopped(config: Config) -> None:
-        reading = asyncio.create_task(read(config, stop, reader=on_executors(spark)))
+        reading = asyncio.create_task(read(config, stop, range_reader=on_executors(spark)))
         await asyncio.to_thread(until, hangs, "a task hangs")
         stop.request()
         await reading

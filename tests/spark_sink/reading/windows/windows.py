@@ -13,7 +13,7 @@ import yaml
 
 from connector.config.loading import Config, load
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.read import ReaderOf, read
+from connector.daemon.read import MakesRangeReader, read
 from connector.reader.stopping import StopRequest
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
@@ -70,9 +70,9 @@ def configured(folder: Path, scenario: Scenario, server: ScriptedServer, **sourc
     return load(folder / "config.yaml")
 
 
-def done(config: Config, reader: ReaderOf) -> list[dict[str, Any]]:
+def done(config: Config, reader: MakesRangeReader) -> list[dict[str, Any]]:
     """Reads to the end; returns all events of the spool."""
-    asyncio.run(read(config, StopRequest(drain_timeout=60 * SECOND), reader=reader))
+    asyncio.run(read(config, StopRequest(drain_timeout=60 * SECOND), range_reader=reader))
     return events(config)
 
 
