@@ -108,3 +108,11 @@ def test_every_requirement_of_every_extra_has_a_lower_bound_that_is_tested(capsy
     tested = {normalized(line.partition("==")[0]) for line in capsys.readouterr().out.split()}
     untested = {normalized(name) for name in script["NOT_NEEDED"]}
     assert declared(*project()["optional-dependencies"]) == tested | untested
+
+
+def test_the_page_of_an_index_names_every_registered_destination() -> None:
+    rows = {"bigquery": "| BigQuery |", "files": "| files, ", "spanner": "| another Spanner database |"}
+    rows["tables"] = "| Delta and Iceberg |"
+    page = (ROOT / project()["readme"]).read_text()
+    assert project()["entry-points"]["spanner_cdc.sinks"].keys() == rows.keys()
+    assert [row for row in rows.values() if row not in page] == []
