@@ -29,7 +29,7 @@ from connector.core.records import DataChangeRecord
 from connector.core.schemas import SchemaRegistry
 from connector.spanner.decoding.decoder import decoder
 from spark_sink.sinks.bigquery.rows.builder import RowBuilder
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, bigquery_table
 
 _BATCH = 5000
 _PREFIX = Struct("!xL")
@@ -79,7 +79,7 @@ def events(dialect: str, mods: int) -> tuple[BigQueryTable, list[pa.RecordBatch]
     batch = envelope().build(Changes.joined(found), registry, 1)
     (schema,) = registry.schemas.values()
     batches = [batch.slice(first, _BATCH) for first in range(0, batch.num_rows, _BATCH)]
-    return bigquery_table(schema, TableOptions("dataset")), batches
+    return bigquery_table(schema, BigQueryTableOptions("dataset")), batches
 
 
 def _unprefixed(answer: Buffer) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from benchmarks.measure.subject import done, prepared
 from connector.config import SparkConfig, validated
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from spark_sink.run import Event, Sink, delivery_of
+from spark_sink.run import Sink, SinkEvent, delivery_of
 from spark_sink.session import session
 
 _POLL = 0.02
@@ -152,13 +152,13 @@ def _sink(spool: str, folder: str, sink: dict[str, object]) -> Iterator[None]:
             "spark": {"checkpoint": f"{folder}/checkpoint", "trigger": "0s"},
         }
     )
-    events: SimpleQueue[Event] = SimpleQueue()
+    events: SimpleQueue[SinkEvent] = SimpleQueue()
     with redirect_stderr(StringIO()), ThreadPoolExecutor(1) as threads:
         running = threads.submit(Sink(_session(), config, delivery_of(config)).run, events)
         try:
             yield
         finally:
-            events.put(Event.INPUT_ENDED)
+            events.put(SinkEvent.INPUT_ENDED)
             running.result()
 
 

@@ -57,7 +57,7 @@ _PREDECESSOR_TIMEOUT = 600.0
 _ENDS_DELIVERY: tuple[type[Exception], ...] = (*JOB_ERRORS, OSError)
 
 
-class Event(Enum):
+class SinkEvent(Enum):
     """The events that end a sink."""
 
     QUERY_ENDED = auto()
@@ -65,7 +65,7 @@ class Event(Enum):
     SIGNAL = auto()
 
 
-Events = SimpleQueue[Event]
+Events = SimpleQueue[SinkEvent]
 
 Beside = Callable[[Config, SparkSession, Events], AbstractContextManager[Events]]
 """Runs beside the sink; yields the events that the sink is to see."""
@@ -104,7 +104,7 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
     """Runs a process's work with the queue of what ends it; prints its error, and returns the exit code."""
     events: Events = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: events.put(Event.SIGNAL))
+        signal.signal(number, lambda *_: events.put(SinkEvent.SIGNAL))
     try:
         with lines_of_json():
             work(events)
@@ -178,7 +178,7 @@ def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[
         spark = session(spark_config, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
         stack.callback(stop_session, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
-            signal.signal(number, lambda *_: events.put(Event.SIGNAL))
+            signal.signal(number, lambda *_: events.put(SinkEvent.SIGNAL))
         yield spark, has_delivered
 
 
@@ -243,11 +243,13 @@ class Sink:
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
         say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}", action="sink_ready")
         event = self._settlement.awaited(events, self._spark, self._busy)
-        if event is Event.INPUT_ENDED:
+        if event is SinkEvent.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
-            while (event := events.get()) is Event.INPUT_ENDED:  # said twice: what is sealed is still to be delivered
+            while (
+                event := events.get()
+            ) is SinkEvent.INPUT_ENDED:  # said twice: what is sealed is still to be delivered
                 pass
-        if event is Event.SIGNAL or self._is_drained:
+        if event is SinkEvent.SIGNAL or self._is_drained:
             self._finish_batch(query)  # it may hold epochs that another daemon has sealed
         error = query.exception() or self._undelivered  # the query's own error says more
         if error is not None and not self._stopping.is_set():
@@ -299,7 +301,7 @@ class Sink:
         except _ENDS_DELIVERY as error:
             self._undelivered = error
         finally:
-            events.put(Event.QUERY_ENDED)
+            events.put(SinkEvent.QUERY_ENDED)
 
     def _finish_batch(self, query: StreamingQuery) -> None:
         self._stopping.set()
@@ -324,7 +326,7 @@ def _watch_input(events: Events) -> None:
             pass
     except OSError:
         pass  # without standard input there is no daemon
-    events.put(Event.INPUT_ENDED)
+    events.put(SinkEvent.INPUT_ENDED)
 
 
 def _watch_query(query: StreamingQuery, events: Events) -> None:
@@ -333,7 +335,7 @@ def _watch_query(query: StreamingQuery, events: Events) -> None:
         with suppress(*SPARK_ERRORS, OSError):
             query.awaitTermination()
     finally:
-        events.put(Event.QUERY_ENDED)
+        events.put(SinkEvent.QUERY_ENDED)
 
 
 def _spool_appears(config: Config, events: Events) -> bool:
@@ -355,7 +357,7 @@ def _spool_appears(config: Config, events: Events) -> bool:
             event = events.get(timeout=0.1)
         except Empty:
             continue
-        if event is Event.SIGNAL:
+        if event is SinkEvent.SIGNAL:
             return False
         say(f"there is no spool at {spool.path}, and no daemon that writes one: nothing to do", action="no_spool")
         return False
@@ -387,10 +389,10 @@ def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Cal
             is_announced = True
         else:
             if has_ended:
-                events.put(Event.INPUT_ENDED)
+                events.put(SinkEvent.INPUT_ENDED)
             return check
         with suppress(Empty):
-            if events.get(timeout=0.1) is Event.SIGNAL:
+            if events.get(timeout=0.1) is SinkEvent.SIGNAL:
                 return None
             has_ended = True
 

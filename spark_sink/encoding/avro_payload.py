@@ -162,7 +162,7 @@ def _decoder(fields: list[tuple[str, object, object]], names: dict[str, str]) ->
     return msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
 
 
-def _field(reading: "Reading", layout: Layout) -> tuple[object, object]:
+def _field(reading: "PayloadReading", layout: Layout) -> tuple[object, object]:
     """The type of a field of msgspec, and its default."""
     if layout is Layout.LIST:
         return list[reading.parsed] | None, None  # type: ignore[name-defined]
@@ -291,7 +291,7 @@ def _arrays_of_json(values: list[Any]) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PayloadReading:
     """The reading of the values of one kind.
 
     Attributes:
@@ -305,18 +305,18 @@ class Reading:
     read: Read
 
 
-def _text(read: Read) -> Reading:
-    return Reading(str | None, None, read)
+def _text(read: Read) -> PayloadReading:
+    return PayloadReading(str | None, None, read)
 
 
-def _raw(read: Read) -> Reading:
+def _raw(read: Read) -> PayloadReading:
     """Keeps the bytes of the value as they are in the payload."""
-    return Reading(msgspec.Raw, msgspec.Raw(b"null"), read)
+    return PayloadReading(msgspec.Raw, msgspec.Raw(b"null"), read)
 
 
-READINGS: Mapping[ColumnKind, Reading] = {
-    ColumnKind.BOOL: Reading(bool | None, None, _booleans),
-    ColumnKind.INT64: Reading(str | int | None, None, _longs),
+READINGS: Mapping[ColumnKind, PayloadReading] = {
+    ColumnKind.BOOL: PayloadReading(bool | None, None, _booleans),
+    ColumnKind.INT64: PayloadReading(str | int | None, None, _longs),
     ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, because parsing a number may drop the sign of -0
     ColumnKind.FLOAT64: _raw(_reals(pa.float64())),
     ColumnKind.NUMERIC: _text(_decimals),
@@ -328,22 +328,22 @@ READINGS: Mapping[ColumnKind, Reading] = {
     ColumnKind.JSON: _text(_texts),
     ColumnKind.UUID: _text(_texts),
     ColumnKind.INTERVAL: _text(_texts),
-    ColumnKind.ENUM: Reading(str | int | None, None, _longs),
+    ColumnKind.ENUM: PayloadReading(str | int | None, None, _longs),
     ColumnKind.PROTO: _text(_bytes),
     ColumnKind.UNKNOWN: _raw(_raw_texts),
 }
 
 _ARRAY_OF_LONGS = _raw(_arrays_of_longs)
-_ARRAYS_AS_JSON: Mapping[ColumnKind, Reading] = {
+_ARRAYS_AS_JSON: Mapping[ColumnKind, PayloadReading] = {
     ColumnKind.INT64: _ARRAY_OF_LONGS,
     ColumnKind.ENUM: _ARRAY_OF_LONGS,
-    ColumnKind.JSON: Reading(list[str | None] | None, None, _arrays_of_json),
+    ColumnKind.JSON: PayloadReading(list[str | None] | None, None, _arrays_of_json),
 }
 _OTHER_ARRAY_AS_JSON = _raw(_raw_texts)
 """The JSON of an array of any other kind is written as Spanner gives it."""
 
 
-def _reading(column: AvroColumn) -> Reading:
+def _reading(column: AvroColumn) -> PayloadReading:
     if column.layout is Layout.JSON_ARRAY:
         return _ARRAYS_AS_JSON.get(column.kind, _OTHER_ARRAY_AS_JSON)
     return READINGS[column.kind]

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from connector.core.timestamps import format_rfc3339
-from spark_sink.self_test.tables import Table
+from spark_sink.self_test.tables import WorkloadTable
 from spark_sink.self_test.values import written
 from spark_sink.self_test.workload import Committed
 from spark_sink.sinks.bigquery.client import BigQueryClient
@@ -39,7 +39,7 @@ class AppendedRows:
     mode: str
     prefix: str
 
-    def differences(self, tables: Mapping[str, Table], committed: Sequence[Committed]) -> list[str]:
+    def differences(self, tables: Mapping[str, WorkloadTable], committed: Sequence[Committed]) -> list[str]:
         """The differences, a line each.
 
         Raises:
@@ -58,7 +58,7 @@ class AppendedRows:
             ]
         return found
 
-    def _changes(self, table: Table) -> Iterator[Change]:
+    def _changes(self, table: WorkloadTable) -> Iterator[Change]:
         name = f"{self.prefix}{table.name}{'_changelog' if self.mode == CHANGELOG else ''}"
         if self.mode == CHANGELOG:
             kind, time = "_metadata_spanner_mod_type", "_metadata_spanner_commit_timestamp"
@@ -70,7 +70,7 @@ class AppendedRows:
             yield _micros(at), _KINDS.get(kind_of, kind_of), tuple(_plain(part) for part in key)
 
 
-def _wanted(table: Table, committed: Sequence[Committed]) -> Iterator[Change]:
+def _wanted(table: WorkloadTable, committed: Sequence[Committed]) -> Iterator[Change]:
     columns = table.columns[: table.key_length]
     for transaction in committed:
         for mod in transaction.mods:
@@ -88,6 +88,6 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _name(table: Table, change: Change) -> str:
+def _name(table: WorkloadTable, change: Change) -> str:
     at, kind, key = change
     return f"{kind} {table.name} {key!r} committed at {format_rfc3339(at * 1000)}"

@@ -32,7 +32,7 @@ class Done:
     words: str
 
 
-class Commands:
+class SelfTestCommands:
     """Runs commands in a folder, whose logs are kept there until the self-test ends.
 
     Args:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector.core.timestamps import format_rfc3339, parse
-from spark_sink.self_test.tables import Column, Table
+from spark_sink.self_test.tables import WorkloadColumn, WorkloadTable
 from spark_sink.self_test.values import received, written
-from spark_sink.self_test.workload import DELETE, UPDATE, Committed, Mod
+from spark_sink.self_test.workload import DELETE, UPDATE, Committed, WorkloadMod
 
 Identity = tuple[int, str, tuple[object, ...]]
 """Commit timestamp, table and key of a mod; the workload changes no row twice in a transaction."""
@@ -29,7 +29,7 @@ class Wanted:
     tags: bool = True
 
 
-class Comparison:
+class HistoryComparison:
     """Compares the events of one change stream.
 
     Args:
@@ -38,7 +38,7 @@ class Comparison:
         wanted: what is required.
     """
 
-    def __init__(self, tables: Mapping[str, Table], committed: Sequence[Committed], wanted: Wanted) -> None:
+    def __init__(self, tables: Mapping[str, WorkloadTable], committed: Sequence[Committed], wanted: Wanted) -> None:
         self._tables = tables
         self._columns = {name: {column.name: column for column in table.columns} for name, table in tables.items()}
         self._committed = committed
@@ -75,13 +75,13 @@ class Comparison:
         key = tuple(received(columns[name], payload[name]) for name in table.key)
         return parse(event["source_timestamp"]), table.name, key
 
-    def _identity_of(self, transaction: Committed, mod: Mod) -> Identity:
+    def _identity_of(self, transaction: Committed, mod: WorkloadMod) -> Identity:
         table = self._tables[mod.table]
         columns = self._columns[mod.table]
         key = tuple(written(columns[name], value) for name, value in zip(table.key, mod.key, strict=True))
         return transaction.timestamp, mod.table, key
 
-    def _of_mod(self, transaction: Committed, mod: Mod, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _of_mod(self, transaction: Committed, mod: WorkloadMod, events: Sequence[Mapping[str, Any]]) -> list[str]:
         name = f"{mod.mod_type} {_name(*self._identity_of(transaction, mod))}"
         if not events:
             return [f"missing: {name}"]
@@ -98,7 +98,7 @@ class Comparison:
         wrong = self._wrong_columns(mod, event["payload"])
         return [f"different: {name}: {', '.join(wrong)}"] if wrong else []
 
-    def _wrong_columns(self, mod: Mod, payload: Mapping[str, object]) -> list[str]:
+    def _wrong_columns(self, mod: WorkloadMod, payload: Mapping[str, object]) -> list[str]:
         columns = self._columns[mod.table]
         needed: Iterable[str] = columns
         if mod.mod_type == DELETE:
@@ -115,7 +115,7 @@ class Comparison:
         return wrong
 
 
-def _equal(column: Column, wanted: Any, value: object) -> bool:
+def _equal(column: WorkloadColumn, wanted: Any, value: object) -> bool:
     try:
         return written(column, wanted) == received(column, value)
     except (KeyError, TypeError, ValueError, ArithmeticError):

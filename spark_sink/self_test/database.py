@@ -27,14 +27,14 @@ from spark_sink.self_test.tables import (
     MUTABLE,
     SCALARS,
     WHOLE,
-    Table,
+    WorkloadTable,
     stream_ddl,
     tables,
     unwatched_table,
     uuid_table,
 )
 from spark_sink.self_test.values import Limits
-from spark_sink.self_test.workload import INSERT, Committed, Mod, Planned, Planner, commit, nanoseconds
+from spark_sink.self_test.workload import INSERT, Committed, Planned, WorkloadMod, WorkloadPlanner, commit, nanoseconds
 
 _TIMEOUT = 600.0
 _FIRST_TIMEOUT = 30.0
@@ -110,7 +110,7 @@ class TestDatabase:
     dialect: str
     id: str
     database: Database
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, WorkloadTable] = field(default_factory=dict)
     streams: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     created: int = 0
@@ -168,7 +168,7 @@ class TestDatabase:
             GoogleAPIError: Spanner refuses a transaction.
         """
         limits = Limits(self.options.emulator_host is not None, 9 if self.dialect == "googlesql" else 6)
-        planner = Planner(self.tables, Random(self.options.seed), limits)  # noqa: S311 - values, no secret
+        planner = WorkloadPlanner(self.tables, Random(self.options.seed), limits)  # noqa: S311 - values, no secret
         for planned in planner.transactions():
             if planned.mods:
                 self.committed.append(commit(self.database, planned, self.tables))
@@ -177,7 +177,7 @@ class TestDatabase:
         """Inserts, updates and deletes a row of the table whose key alone is watched."""
         table = unwatched_table(self.names)
         for mod_type, note in ((INSERT, "a"), ("UPDATE", "b"), ("DELETE", "b")):
-            mod = Mod(table.name, mod_type, ("1",), {"id": "1", "note": note}, frozenset({"note"}))
+            mod = WorkloadMod(table.name, mod_type, ("1",), {"id": "1", "note": note}, frozenset({"note"}))
             self.unwatched.append(commit(self.database, Planned((mod,)), {table.name: table}))
 
     def _create(self, left: Leftovers) -> None:

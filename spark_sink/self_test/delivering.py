@@ -14,10 +14,10 @@ from connector.core.timestamps import format_rfc3339
 from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import CommandError
-from spark_sink.self_test.comparison import Comparison, Wanted
+from spark_sink.self_test.comparison import HistoryComparison, Wanted
 from spark_sink.self_test.database import Leftovers
-from spark_sink.self_test.reading import Reading
-from spark_sink.self_test.report import Check, Status
+from spark_sink.self_test.reading import StreamReading
+from spark_sink.self_test.report import Check, ProbeStatus
 from spark_sink.self_test.tables import WHOLE
 
 
@@ -31,7 +31,7 @@ class Delivering:
         left: remembers what is made.
     """
 
-    reading: Reading
+    reading: StreamReading
     end: int
     left: Leftovers
 
@@ -46,7 +46,7 @@ class Delivering:
             return
         wanted = Wanted(tags=self.reading.tags)
         test = self.reading.test
-        found = Comparison(test.tables, test.committed, wanted).differences(_events_below(path))
+        found = HistoryComparison(test.tables, test.committed, wanted).differences(_events_below(path))
         self.reading.compared(f"{name}: its events", found, sum(len(one.mods) for one in test.committed))
         self._verified(name, config)
 
@@ -76,7 +76,7 @@ class Delivering:
         if config is None:
             return
         if compare is None:
-            self._add(f"{name}: its rows", Status.SKIPPED, "delivered, but this server runs no queries")
+            self._add(f"{name}: its rows", ProbeStatus.SKIPPED, "delivered, but this server runs no queries")
             return
         if mode in ("append-only", "changelog"):
             mods = sum(len(one.mods) for one in self.reading.test.committed)
@@ -99,7 +99,7 @@ class Delivering:
         try:
             done = self.reading.commands.run("run", config)
         except CommandError as error:
-            self._add(name, Status.FAILED, str(error))
+            self._add(name, ProbeStatus.FAILED, str(error))
             return None
         if done.code:
             self.reading.failed(name, done)
@@ -107,7 +107,7 @@ class Delivering:
         reasons = sorted(set(_reasons(dead_letters)))
         if reasons:
             self.reading.report.checks.append(
-                Check(f"{name}: dead letters", Status.DIFFERENT, "rows were rejected", tuple(reasons))
+                Check(f"{name}: dead letters", ProbeStatus.DIFFERENT, "rows were rejected", tuple(reasons))
             )
         return config
 
@@ -123,13 +123,13 @@ class Delivering:
             f"{one['kind']}: {one['rows']} rows of {one['table']} {' '.join(one['columns'])}".rstrip()
             for one in report["differences"]
         ]
-        status = Status.DIFFERENT if found or done.code else Status.GOOD
+        status = ProbeStatus.DIFFERENT if found or done.code else ProbeStatus.GOOD
         detail = f"{rows} rows at {report['at']}: {report['differing_rows']} differ"
         self.reading.report.checks.append(
             Check(f"{name}: verify", status, detail, tuple(found + report["notes"] if found else found))
         )
 
-    def _add(self, name: str, status: Status, detail: str) -> None:
+    def _add(self, name: str, status: ProbeStatus, detail: str) -> None:
         self.reading.report.checks.append(Check(name, status, detail))
 
 

@@ -14,10 +14,10 @@ from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.envelope.events import EventWriter
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
-from spark_sink.self_test.commands import CommandError, Commands, Done, Running
-from spark_sink.self_test.comparison import Comparison, Wanted
+from spark_sink.self_test.commands import CommandError, Done, Running, SelfTestCommands
+from spark_sink.self_test.comparison import HistoryComparison, Wanted
 from spark_sink.self_test.database import TestDatabase
-from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
+from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
 from spark_sink.self_test.tables import CHANGED, WHOLE
 
 _START_PATIENCE = 120.0
@@ -28,7 +28,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Reading:
+class StreamReading:
     """Reads the database's change streams.
 
     Args:
@@ -39,9 +39,9 @@ class Reading:
     """
 
     test: TestDatabase
-    commands: Commands
+    commands: SelfTestCommands
     folder: Path
-    report: Report
+    report: SelfTestReport
 
     @property
     def spool(self) -> Path:
@@ -96,7 +96,7 @@ class Reading:
         if done.code in (0, 1):
             node = json.loads(done.out)
             found = tuple(json.dumps(one) for one in node["first_findings"])
-            status = Status.GOOD if done.code == 0 else Status.DIFFERENT
+            status = ProbeStatus.GOOD if done.code == 0 else ProbeStatus.DIFFERENT
             detail = f"{node['transactions']} transactions, {node['findings']} findings"
             self.report.checks.append(Check("audit of the spool", status, detail, found))
         else:
@@ -114,7 +114,7 @@ class Reading:
             return []
         events = [orjson.loads(line) for line in done.out.splitlines()]
         wanted = Wanted(whole_rows=kind != CHANGED, ordered=True, tags=self.tags)
-        found = Comparison(self.test.tables, self.test.committed, wanted).differences(events)
+        found = HistoryComparison(self.test.tables, self.test.committed, wanted).differences(events)
         self.compared(name, found, self._mods())
         return events
 
@@ -146,13 +146,13 @@ class Reading:
 
     def compared(self, name: str, differences: list[str], count: int) -> None:
         """Adds the check of a comparison of ``count`` mods."""
-        status = Status.DIFFERENT if differences else Status.GOOD
+        status = ProbeStatus.DIFFERENT if differences else ProbeStatus.GOOD
         detail = f"{len(differences)} differences" if differences else "every mod once, as it was committed"
         self.report.checks.append(Check(name, status, f"{count} mods: {detail}", tuple(differences)))
 
     def failed(self, name: str, done: Done) -> None:
         """Adds the check of a command that failed."""
-        self.report.checks.append(Check(name, Status.FAILED, f"exit code {done.code}: {done.words}"))
+        self.report.checks.append(Check(name, ProbeStatus.FAILED, f"exit code {done.code}: {done.words}"))
 
     def _mods(self) -> int:
         return sum(len(transaction.mods) for transaction in self.test.committed)
@@ -167,7 +167,7 @@ class Reading:
 
     def _spool_differences(self) -> list[str]:
         wanted = Wanted(ordered=True, tags=self.tags)
-        return Comparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events())
+        return HistoryComparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events())
 
     def _skipped(self, differences: list[str]) -> bool:
         return all(one.startswith("missing: ") for one in differences)
@@ -183,7 +183,7 @@ class Reading:
             raise CommandError(f"`spanner-cdc read` ended with {done.code}: {done.words}")
 
     def _saw(self, about: str, detail: str) -> None:
-        self.report.observations.append(Observation(about, Verdict.SEEN, detail))
+        self.report.observations.append(Observation(about, SelfTestVerdict.SEEN, detail))
 
 
 @dataclass(slots=True)

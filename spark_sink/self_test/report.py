@@ -8,7 +8,7 @@ from platform import platform, python_version
 from spark_sink.self_test.options import Names, Options
 
 
-class Status(Enum):
+class ProbeStatus(Enum):
     """The result of a check."""
 
     GOOD = "good"
@@ -17,7 +17,7 @@ class Status(Enum):
     SKIPPED = "skipped"
 
 
-class Verdict(Enum):
+class SelfTestVerdict(Enum):
     """The result of an observation for an assumption."""
 
     SEEN = "seen"
@@ -35,7 +35,7 @@ class Check:
     """One comparison; only ``DIFFERENT`` and ``FAILED`` make the self-test fail."""
 
     name: str
-    status: Status
+    status: ProbeStatus
     detail: str
     differences: tuple[str, ...] = ()
 
@@ -45,12 +45,12 @@ class Observation:
     """An observation of a service; it never makes the self-test fail."""
 
     about: str
-    verdict: Verdict
+    verdict: SelfTestVerdict
     detail: str
 
 
 @dataclass(slots=True)
-class Report:
+class SelfTestReport:
     """Everything that a self-test has found.
 
     Attributes:
@@ -68,7 +68,7 @@ class Report:
     @property
     def is_good(self) -> bool:
         """True if nothing differs, nothing failed and nothing is left."""
-        bad = {Status.DIFFERENT, Status.FAILED}
+        bad = {ProbeStatus.DIFFERENT, ProbeStatus.FAILED}
         return not (self.error or self.left_over or any(check.status in bad for check in self.checks))
 
     def to_json(self) -> dict[str, object]:

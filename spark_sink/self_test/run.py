@@ -13,21 +13,21 @@ from connector.errors import ConfigurationError, SpannerCdcError, line_and_exit_
 from connector.spool.reading import Spool
 from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
-from spark_sink.self_test.commands import PROGRAM, CommandError, Commands
+from spark_sink.self_test.commands import PROGRAM, CommandError, SelfTestCommands
 from spark_sink.self_test.database import SPANNER_ERRORS, Leftovers, TestDatabase, words_of
 from spark_sink.self_test.delivering import Delivering
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.probes.change_stream import (
     Asking,
     HeldQuery,
-    Range,
+    ProbedRange,
     bounded_queries,
     heartbeats,
     keys_only,
     refusals,
 )
-from spark_sink.self_test.reading import Event, Reading
-from spark_sink.self_test.report import Check, Observation, Report, Status, Verdict
+from spark_sink.self_test.reading import Event, StreamReading
+from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
 from spark_sink.self_test.tables import CHANGED, KEYS, WHOLE
 from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
@@ -51,13 +51,13 @@ class SelfTest:
     say: Say
     program: Sequence[str] = PROGRAM
 
-    def run(self, failed: Callable[[Exception], None]) -> tuple[Report, int]:
+    def run(self, failed: Callable[[Exception], None]) -> tuple[SelfTestReport, int]:
         """Runs it; returns what was found, and the exit code. Deletes what it made in any case.
 
         Args:
             failed: called with an error that ends it early, before anything is deleted.
         """
-        report, left = Report(self.options, self.names), Leftovers()
+        report, left = SelfTestReport(self.options, self.names), Leftovers()
         code = 0
         try:
             with tempfile.TemporaryDirectory(prefix="spanner-cdc-self-test-") as folder:
@@ -72,14 +72,15 @@ class SelfTest:
         report.left_over = left.delete()
         return report, code or int(not report.is_good)
 
-    def _run(self, folder: Path, report: Report, left: Leftovers) -> None:
+    def _run(self, folder: Path, report: SelfTestReport, left: Leftovers) -> None:
         self._check_environment()
         self.say("making tables and change streams")
         test = TestDatabase.make(self.options, self.names, left)
         report.observations += [
-            Observation(f"creating {name}", Verdict.SEEN, f"refused: {words}") for name, words in test.refused.items()
+            Observation(f"creating {name}", SelfTestVerdict.SEEN, f"refused: {words}")
+            for name, words in test.refused.items()
         ]
-        reading = Reading(test, Commands(folder, self.program), folder, report)
+        reading = StreamReading(test, SelfTestCommands(folder, self.program), folder, report)
         start = test.now()
         held = HeldQuery(self._asking(reading, WHOLE), start)
         with held.held():
@@ -88,7 +89,7 @@ class SelfTest:
             if self.options.with_spark:
                 self._deliver(reading, end, left)
             else:
-                report.checks.append(Check("sinks", Status.SKIPPED, "--without-spark"))
+                report.checks.append(Check("sinks", ProbeStatus.SKIPPED, "--without-spark"))
         report.observations.append(held.observation())
 
     def _check_environment(self) -> None:
@@ -120,7 +121,7 @@ class SelfTest:
             if not client.dataset_exists(self.options.dataset):
                 raise ConfigurationError([f"--dataset: there is no dataset {self.options.dataset}: create it"])
 
-    def _write_and_read(self, reading: Reading, start: int) -> int:
+    def _write_and_read(self, reading: StreamReading, start: int) -> int:
         """Commits the workload while a daemon reads, and compares; returns a timestamp after the last commit."""
         test, report = reading.test, reading.report
         skew = test.clock_skew()
@@ -142,17 +143,21 @@ class SelfTest:
                 events = found if kind == WHOLE else events
             else:
                 report.checks.append(
-                    Check(f"tail of the stream {kind}", Status.SKIPPED, f"this server refuses it: {test.refused[kind]}")
+                    Check(
+                        f"tail of the stream {kind}",
+                        ProbeStatus.SKIPPED,
+                        f"this server refuses it: {test.refused[kind]}",
+                    )
                 )
         reading.observe_events(events, skew)
         return end
 
-    def _probe(self, reading: Reading, start: int, end: int) -> None:
+    def _probe(self, reading: StreamReading, start: int, end: int) -> None:
         """Asks Spanner what its pages do not promise."""
         self.say("probing change streams")
         test, seen = reading.test, reading.report.observations
         commit = test.committed[len(test.committed) // 2].timestamp
-        range_ = Range(test.created, start, end, commit)
+        range_ = ProbedRange(test.created, start, end, commit)
         whole = self._asking(reading, WHOLE)
         seen += asyncio.run(bounded_queries(whole, range_))
         seen.append(asyncio.run(heartbeats(whole, test.now())))
@@ -164,12 +169,12 @@ class SelfTest:
         if KEYS in test.streams:
             seen.append(asyncio.run(keys_only(self._asking(reading, KEYS), range_)))
 
-    def _asking(self, reading: Reading, kind: str, mode: str = IMMUTABLE) -> Asking:
+    def _asking(self, reading: StreamReading, kind: str, mode: str = IMMUTABLE) -> Asking:
         source = SourceConfig.model_validate(reading.source(kind))
         is_postgresql = reading.test.dialect == "postgresql"
         return Asking(source, DIALECTS["POSTGRESQL" if is_postgresql else "GOOGLE_STANDARD_SQL"], mode)
 
-    def _deliver(self, reading: Reading, end: int, left: Leftovers) -> None:
+    def _deliver(self, reading: StreamReading, end: int, left: Leftovers) -> None:
         """Delivers into each sink that is named."""
         delivering = Delivering(reading, end, left)
         self.say("delivering into files")
@@ -203,7 +208,7 @@ class SelfTest:
         place = Place(target, dataset, f"{self.names.prefix}probe_", patience)
         why = why_no_queries(target)
         if why and not target.is_emulated:
-            delivering.reading.report.checks.append(Check("bigquery", Status.FAILED, f"it runs no queries: {why}"))
+            delivering.reading.report.checks.append(Check("bigquery", ProbeStatus.FAILED, f"it runs no queries: {why}"))
             return
         for mode in options.modes:
             self.say(f"delivering into BigQuery, mode {mode}")
@@ -215,7 +220,7 @@ class SelfTest:
             delivering.bigquery(mode, None if why else compare)
         seen = delivering.reading.report.observations
         if why:
-            seen.append(Observation("BigQuery's emulator", Verdict.NOT_PROBED, f"it runs no queries: {why}"))
+            seen.append(Observation("BigQuery's emulator", SelfTestVerdict.NOT_PROBED, f"it runs no queries: {why}"))
             return
         self.say("probing BigQuery")
         seen += observed(place)

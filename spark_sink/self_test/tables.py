@@ -26,7 +26,7 @@ WHOLE, CHANGED, MUTABLE, KEYS = "whole", "changed", "mutable", "keys_only"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class WorkloadColumn:
     """A column; ``kind`` is one of Spanner's types, and with ``is_array`` the column is an array of it."""
 
     name: str
@@ -35,11 +35,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WorkloadTable:
     """A table, whose key is its first columns; a child's key begins with its parent's."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[WorkloadColumn, ...]
     key_length: int = 1
     parent: str = ""
 
@@ -49,7 +49,7 @@ class Table:
         return tuple(column.name for column in self.columns[: self.key_length])
 
     @property
-    def values(self) -> tuple[Column, ...]:
+    def values(self) -> tuple[WorkloadColumn, ...]:
         """The columns outside the key."""
         return self.columns[self.key_length :]
 
@@ -62,7 +62,7 @@ class Table:
             return f"CREATE TABLE {self.name} ({', '.join(lines)}) PRIMARY KEY ({keys})" + (parent and f", {parent}")
         return f"CREATE TABLE {self.name} ({', '.join([*lines, f'PRIMARY KEY ({keys})'])}) {parent}".strip()
 
-    def _column(self, column: Column, dialect: str) -> str:
+    def _column(self, column: WorkloadColumn, dialect: str) -> str:
         google, postgresql = _TYPES[column.kind]
         required = " NOT NULL" if column.name in self.key else ""
         if dialect == "googlesql":
@@ -70,7 +70,7 @@ class Table:
         return f"{column.name} {postgresql}{'[]' if column.is_array else ''}{required}"
 
 
-def tables(names: Names, arrays: Collection[str] = SCALARS) -> tuple[Table, ...]:
+def tables(names: Names, arrays: Collection[str] = SCALARS) -> tuple[WorkloadTable, ...]:
     """The tables that every server must accept, parents before their children.
 
     Args:
@@ -79,46 +79,56 @@ def tables(names: Names, arrays: Collection[str] = SCALARS) -> tuple[Table, ...]
     """
     parents = names.of("parents")
     return (
-        Table(
+        WorkloadTable(
             names.of("types"),
             (
-                Column("id", "INT64"),
-                *(Column(f"a_{kind.lower()}", kind) for kind in SCALARS),
-                *(Column(f"all_{kind.lower()}", kind, is_array=True) for kind in SCALARS if kind in arrays),
+                WorkloadColumn("id", "INT64"),
+                *(WorkloadColumn(f"a_{kind.lower()}", kind) for kind in SCALARS),
+                *(WorkloadColumn(f"all_{kind.lower()}", kind, is_array=True) for kind in SCALARS if kind in arrays),
             ),
         ),
-        Table(parents, (Column("id", "INT64"), Column("name", "STRING"), Column("day", "DATE"))),
-        Table(
+        WorkloadTable(
+            parents, (WorkloadColumn("id", "INT64"), WorkloadColumn("name", "STRING"), WorkloadColumn("day", "DATE"))
+        ),
+        WorkloadTable(
             names.of("children"),
-            (Column("id", "INT64"), Column("line", "INT64"), Column("note", "STRING"), Column("amount", "NUMERIC")),
+            (
+                WorkloadColumn("id", "INT64"),
+                WorkloadColumn("line", "INT64"),
+                WorkloadColumn("note", "STRING"),
+                WorkloadColumn("amount", "NUMERIC"),
+            ),
             key_length=2,
             parent=parents,
         ),
-        Table(
+        WorkloadTable(
             names.of("keyed"),
             (
-                Column("code", "STRING"),
-                Column("number", "INT64"),
-                Column("day", "DATE"),
-                Column("valid", "BOOL"),
-                Column("note", "STRING"),
+                WorkloadColumn("code", "STRING"),
+                WorkloadColumn("number", "INT64"),
+                WorkloadColumn("day", "DATE"),
+                WorkloadColumn("valid", "BOOL"),
+                WorkloadColumn("note", "STRING"),
             ),
             key_length=4,
         ),
     )
 
 
-def uuid_table(names: Names) -> Table:
+def uuid_table(names: Names) -> WorkloadTable:
     """A table with a type that not every server has."""
-    return Table(names.of("uuids"), (Column("id", "UUID"), Column("other", "UUID"), Column("note", "STRING")))
+    return WorkloadTable(
+        names.of("uuids"),
+        (WorkloadColumn("id", "UUID"), WorkloadColumn("other", "UUID"), WorkloadColumn("note", "STRING")),
+    )
 
 
-def unwatched_table(names: Names) -> Table:
+def unwatched_table(names: Names) -> WorkloadTable:
     """The table of which a change stream watches the key alone."""
-    return Table(names.of("unwatched"), (Column("id", "INT64"), Column("note", "STRING")))
+    return WorkloadTable(names.of("unwatched"), (WorkloadColumn("id", "INT64"), WorkloadColumn("note", "STRING")))
 
 
-def stream_ddl(names: Names, kind: str, watched: tuple[Table, ...], dialect: str) -> str:
+def stream_ddl(names: Names, kind: str, watched: tuple[WorkloadTable, ...], dialect: str) -> str:
     """The statement that creates a change stream.
 
     Args:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from random import Random
 
 from connector.core.timestamps import parse
-from spark_sink.self_test.tables import Column
+from spark_sink.self_test.tables import WorkloadColumn
 
 Value = None | bool | float | str | list["Value"]
 """A value in Spanner's JSON encoding."""
@@ -44,7 +44,7 @@ class Limits:
     digits: int
 
 
-def draw(random: Random, column: Column, limits: Limits) -> Value:
+def draw(random: Random, column: WorkloadColumn, limits: Limits) -> Value:
     """A value for a column outside a key, sometimes NULL."""
     if random.random() < 0.1:
         return None
@@ -134,7 +134,7 @@ def _rounded(number: float) -> float:
     return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
-def written(column: Column, value: Value) -> object:
+def written(column: WorkloadColumn, value: Value) -> object:
     """The comparable form of a value that was written; it may be a part of a set."""
     if value is None:
         return None
@@ -143,7 +143,7 @@ def written(column: Column, value: Value) -> object:
     return _comparable(column.kind, value, is_event=False)
 
 
-def received(column: Column, value: object) -> object:
+def received(column: WorkloadColumn, value: object) -> object:
     """The comparable form of a value of an event's payload.
 
     Raises:

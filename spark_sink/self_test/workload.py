@@ -13,7 +13,7 @@ from google.cloud.spanner_v1.keyset import KeySet
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from connector.core.timestamps import SECOND
-from spark_sink.self_test.tables import Table
+from spark_sink.self_test.tables import WorkloadTable
 from spark_sink.self_test.values import Limits, Value, draw, scalar, written
 
 INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
@@ -30,7 +30,7 @@ Key = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mod:
+class WorkloadMod:
     """A change of one row.
 
     Attributes:
@@ -51,7 +51,7 @@ class Mod:
 class Planned:
     """A transaction before it is committed."""
 
-    mods: tuple[Mod, ...]
+    mods: tuple[WorkloadMod, ...]
     tag: str = ""
 
 
@@ -60,15 +60,15 @@ class Committed:
     """A transaction that is committed; ``timestamp`` is in nanoseconds since 1970."""
 
     timestamp: int
-    mods: tuple[Mod, ...]
+    mods: tuple[WorkloadMod, ...]
     tag: str = ""
 
 
 @dataclass(slots=True)
-class Planner:
+class WorkloadPlanner:
     """Plans transactions on a model of the tables, which are empty at first. Pure but for its random numbers."""
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, WorkloadTable]
     random: Random
     limits: Limits
     rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
@@ -92,10 +92,10 @@ class Planner:
         for _ in range(RANDOM_TRANSACTIONS):
             yield self._done(self._random_mods())
 
-    def _of(self, table: Table) -> dict[Key, Row]:
+    def _of(self, table: WorkloadTable) -> dict[Key, Row]:
         return self.rows.setdefault(table.name, {})
 
-    def _done(self, mods: list[Mod], tag: str = "") -> Planned:
+    def _done(self, mods: list[WorkloadMod], tag: str = "") -> Planned:
         """Applies a transaction to the model."""
         for mod in mods:
             rows = self.rows.setdefault(mod.table, {})
@@ -105,8 +105,8 @@ class Planner:
                 rows[mod.key] = dict(mod.row)
         return Planned(tuple(mods), tag)
 
-    def _random_mods(self) -> list[Mod]:
-        mods: list[Mod] = []
+    def _random_mods(self) -> list[WorkloadMod]:
+        mods: list[WorkloadMod] = []
         taken: set[tuple[str, Key]] = set()
         for _ in range(self.random.randrange(1, 7)):
             table = self.random.choice(list(self.tables.values()))
@@ -126,23 +126,23 @@ class Planner:
                 mods += made
         return mods
 
-    def _null_row(self, table: Table) -> Mod:
+    def _null_row(self, table: WorkloadTable) -> WorkloadMod:
         return self._inserted(table, ("1",), {column.name: None for column in table.values})
 
-    def _insert(self, table: Table, key: Key) -> Mod:
+    def _insert(self, table: WorkloadTable, key: Key) -> WorkloadMod:
         return self._inserted(
             table, key, {column.name: draw(self.random, column, self.limits) for column in table.values}
         )
 
-    def _insert_some(self, table: Table, count: int) -> list[Mod]:
+    def _insert_some(self, table: WorkloadTable, count: int) -> list[WorkloadMod]:
         """Inserts rows with different new keys."""
-        mods: dict[Key, Mod] = {}
+        mods: dict[Key, WorkloadMod] = {}
         while len(mods) < count:
             mod = self._insert_new(table)
             mods.setdefault(mod.key, mod)
         return list(mods.values())
 
-    def _insert_new(self, table: Table) -> Mod:
+    def _insert_new(self, table: WorkloadTable) -> WorkloadMod:
         """Inserts a row whose key is new; a child gets a parent that exists in the model."""
         while True:
             parts: list[Value] = [scalar(self.random, column.kind, self.limits) for column in table.columns]
@@ -152,11 +152,11 @@ class Planner:
             if key not in self._of(table):
                 return self._insert(table, key)
 
-    def _inserted(self, table: Table, key: Key, values: Row) -> Mod:
+    def _inserted(self, table: WorkloadTable, key: Key, values: Row) -> WorkloadMod:
         row = dict(zip(table.key, key, strict=True)) | values
-        return Mod(table.name, INSERT, key, row, frozenset(values))
+        return WorkloadMod(table.name, INSERT, key, row, frozenset(values))
 
-    def _update(self, table: Table, key: Key, *, to_null: bool = False) -> Mod:
+    def _update(self, table: WorkloadTable, key: Key, *, to_null: bool = False) -> WorkloadMod:
         """Changes at least one column; a column that is written always gets another value."""
         before = self._of(table)[key]
         columns = self.random.sample(table.values, self.random.randrange(1, len(table.values) + 1))
@@ -167,23 +167,23 @@ class Planner:
                 if written(column, value) != written(column, before[column.name]):
                     news[column.name] = value
             columns, to_null = list(table.values), False
-        return Mod(table.name, UPDATE, key, before | news, frozenset(news))
+        return WorkloadMod(table.name, UPDATE, key, before | news, frozenset(news))
 
-    def _delete(self, table: Table, key: Key) -> list[Mod]:
+    def _delete(self, table: WorkloadTable, key: Key) -> list[WorkloadMod]:
         """Deletes a row, and with it those of its child tables."""
-        mods = [Mod(table.name, DELETE, key, self._of(table)[key], frozenset())]
+        mods = [WorkloadMod(table.name, DELETE, key, self._of(table)[key], frozenset())]
         for child in self.tables.values():
             if child.parent == table.name:
                 rows = self._of(child).items()
                 mods += [
-                    Mod(child.name, DELETE, one, row, frozenset(), is_cascade=True)
+                    WorkloadMod(child.name, DELETE, one, row, frozenset(), is_cascade=True)
                     for one, row in rows
                     if one[: len(key)] == key
                 ]
         return mods
 
 
-def commit(database: Database, planned: Planned, tables: Mapping[str, Table]) -> Committed:
+def commit(database: Database, planned: Planned, tables: Mapping[str, WorkloadTable]) -> Committed:
     """Commits a transaction.
 
     Raises:

@@ -15,7 +15,7 @@ from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.envelope.snapshot_events import SnapshotEnvelope
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.merging.statements import DELETED, PRESENT, REPLACED
-from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from tests.connector.builders import AT, record
 
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ OTHERS = (
     ColumnType("Tags", TEXTS, False, 5),
 )
 SCHEMA = TableSchema.of("Singers", (*KEYS, *OTHERS), ["Id", "Region"])
-TABLE = bigquery_table(SCHEMA, TableOptions("ds", "merge-load"))
+TABLE = bigquery_table(SCHEMA, BigQueryTableOptions("ds", "merge-load"))
 SEQUENCE = "change_sequence_number"
 SOURCE = Source("p", "i", "d", "Everything", "d")
 

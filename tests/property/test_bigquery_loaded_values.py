@@ -9,7 +9,7 @@ from connector.core.records import ColumnType, Mod
 from connector.core.schemas import TableSchema
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
-from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from tests.connector.builders import record
 from tests.property.bigquery_merging import (
     INT64,
@@ -28,7 +28,7 @@ def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str
     """The value that a line has in a column of that type, and the reason if the row is rejected."""
     column = ColumnType("v", type_json, False, 2)
     merger = RowMerger(
-        bigquery_table(TableSchema.of("T", (KEYS[1], column)), TableOptions("ds", "merge-load", **options))
+        bigquery_table(TableSchema.of("T", (KEYS[1], column)), BigQueryTableOptions("ds", "merge-load", **options))
     )
     mod = Mod('{"Id":"1"}', f'{{"v":{text}}}', "{}")
     refused = merger.add(enveloped(record(table_name="T", column_types=(KEYS[1], column), mods=(mod,))))
@@ -188,7 +188,7 @@ def test_a_row_of_another_table_is_rejected_by_itself(payload: str, mod_type: st
 
 def test_a_key_of_nanoseconds_is_rejected_for_two_rows_would_become_one() -> None:
     key = ColumnType("At", TIMESTAMP, True, 1)
-    merger = RowMerger(bigquery_table(TableSchema.of("T", (key,)), TableOptions("ds", "merge-load")))
+    merger = RowMerger(bigquery_table(TableSchema.of("T", (key,)), BigQueryTableOptions("ds", "merge-load")))
     mods = tuple(Mod(f'{{"At":"2026-01-02T03:04:05.12345678{digit}Z"}}', "{}", "{}") for digit in "09")
     mods += (Mod('{"At":"2026-01-02T03:04:05.123456000Z"}', "{}", "{}"),)
     refused = merger.add(enveloped(record(table_name="T", column_types=(key,), mods=mods)))
@@ -199,7 +199,7 @@ def test_a_key_of_nanoseconds_is_rejected_for_two_rows_would_become_one() -> Non
 
 def test_the_statement_names_the_keys_and_columns_as_they_are_in_bigquery() -> None:
     columns = (ColumnType("a b", INT64, True, 1), ColumnType("1st", STRING, False, 2))
-    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), BigQueryTableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert statement.startswith("MERGE `p.ds.T` t USING `p.ds.staging` s ON t.`a_b` = s.`a_b` WHEN MATCHED AND")
     assert "INSERT (`a_b`, `_1st`, `datastream_metadata`)" in statement
@@ -212,7 +212,7 @@ def test_the_statement_makes_json_of_the_texts_that_were_loaded() -> None:
         ColumnType("a b", JSON, False, 2),
         ColumnType("c", array_of(JSON), False, 3),
     )
-    table = bigquery_table(TableSchema.of("T", columns), TableOptions("ds", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", columns), BigQueryTableOptions("ds", "merge-load"))
     statement = merge_statement(table, "p.ds.T", "p.ds.staging")
     assert (
         "USING (SELECT * REPLACE (PARSE_JSON(`a_b`) AS `a_b`,"

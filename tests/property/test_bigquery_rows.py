@@ -21,9 +21,9 @@ from connector.envelope.envelope import SCHEMA
 from spark_sink.sinks.bigquery.rows.builder import RowBuilder
 from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTable,
+    BigQueryTableOptions,
     Column,
     Mode,
-    TableOptions,
     bigquery_name,
     bigquery_table,
 )
@@ -195,7 +195,7 @@ def cases(draw: st.DrawFn) -> Case:
         columns.append(ColumnType(name, whole, is_key, number))
         strategies[name] = (kind, types[kind], array)
     mode = draw(st.sampled_from(MODES))
-    table_options = TableOptions(
+    table_options = BigQueryTableOptions(
         "ds",
         mode,
         timestamps=draw(st.sampled_from(["micros", "text"])),

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from pyspark.sql import SparkSession
 
 from connector.config import Config, SparkConfig
-from spark_sink.run import Event, Events, Sink, delivery_of
+from spark_sink.run import Events, Sink, SinkEvent, delivery_of
 from spark_sink.session import session
 from tests.java import java_options
 from tests.without_pandas import with_hidden
@@ -62,14 +62,14 @@ class BackgroundSink:
 
     def finish(self, timeout: float) -> None:
         """Delivers what is left, and ends the sink."""
-        self._events.put(Event.INPUT_ENDED)
+        self._events.put(SinkEvent.INPUT_ENDED)
         self._thread.join(timeout)
         self.check()
         assert not self._thread.is_alive(), "the sink does not end"
 
     def abandon(self) -> None:
         """Stops the sink at once."""
-        self._events.put(Event.SIGNAL)
+        self._events.put(SinkEvent.SIGNAL)
         self._thread.join(20.0)
 
     def _run(self) -> None:

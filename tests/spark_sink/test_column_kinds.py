@@ -19,7 +19,7 @@ from spark_sink.encoding.file_format import Series
 from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.sinks.bigquery.merging.values import LOADED_VALUES
 from spark_sink.sinks.bigquery.rows.builder import RowBuilder
-from spark_sink.sinks.bigquery.tables.table import COLUMN_TYPES, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import COLUMN_TYPES, BigQueryTableOptions, bigquery_table
 from spark_sink.sources.changes.known_tables import SPARK_TYPES
 from spark_sink.sources.files.avro import avro_events
 from spark_sink.sources.files.files import json_lines
@@ -53,7 +53,9 @@ def test_the_bigquery_double_takes_every_kind(kind: ColumnKind, timestamps: str,
     schema = TableSchema.of(
         "T", [column("Id", "INT64", 1, key=True), ColumnType("v", TYPE_OBJECTS[kind], False, 2)], ["Id"]
     )
-    table = bigquery_table(schema, TableOptions("dataset", "append-only", timestamps=timestamps, numeric=numeric))
+    table = bigquery_table(
+        schema, BigQueryTableOptions("dataset", "append-only", timestamps=timestamps, numeric=numeric)
+    )
     (field,) = [field for field in table.fields if field.name == "v"]
     (sent,) = [field for field in RowBuilder(table, "append-only").descriptor.field if field.name == "v"]
     (known,) = read_columns({"fields": [{"name": "v", "type": field.type}]})

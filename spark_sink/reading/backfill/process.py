@@ -26,7 +26,7 @@ from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
-from spark_sink.run import Event, Events, Sink, alone, delivery_of, guarded, running
+from spark_sink.run import Events, Sink, SinkEvent, alone, delivery_of, guarded, running
 from spark_sink.settling import settle_without_sink
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
@@ -82,7 +82,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             delivery.consumer,
             options,
         )
-        with Reading(job, events) as reading:
+        with BackfillReading(job, events) as reading:
             is_drained = Sink(spark, own, delivery, check, has_delivered).run(reading.events)
         if is_drained:
             settle_without_sink(delivery_of(config), config, spark)
@@ -123,7 +123,7 @@ def check_sink(own: Spool, consumer: str) -> None:
         )
 
 
-class Reading:
+class BackfillReading:
     """The reading job in a thread, for as long as the context is open; its error is raised when that ends.
 
     Args:
@@ -159,7 +159,7 @@ class Reading:
         while True:
             event = self._from_process.get()
             self._stopping.set()
-            if event is Event.SIGNAL:
+            if event is SinkEvent.SIGNAL:
                 self.events.put(event)
 
     def _read(self) -> None:
@@ -167,7 +167,7 @@ class Reading:
             try:
                 self._job.run(self._stopping)
             finally:
-                self.events.put(Event.INPUT_ENDED)
+                self.events.put(SinkEvent.INPUT_ENDED)
             while not self._ended.wait(_POLL):
                 self._job.report()
             self._job.report(now=True)

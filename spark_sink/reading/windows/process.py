@@ -33,7 +33,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.failures import line_and_code
 from spark_sink.reading.windows.reading import on_executors
-from spark_sink.run import Beside, Event, Events
+from spark_sink.run import Beside, Events, SinkEvent
 from spark_sink.session import need_java, session, stop_session
 
 OPTION = "--read"
@@ -166,7 +166,7 @@ class _Reading:
         while True:
             event = self._from_process.get()
             self._request()
-            if event is Event.SIGNAL:
+            if event is SinkEvent.SIGNAL:
                 self.events.put(event)
 
     def _read(self) -> None:
@@ -179,7 +179,7 @@ class _Reading:
             self.error = error
         finally:
             if not self._has_read:
-                self.events.put(Event.INPUT_ENDED)
+                self.events.put(SinkEvent.INPUT_ENDED)
 
     async def _read_and_fill(self) -> None:
         """Reads, and delivers the backfill that is due beside it; the sink's input ends once reading has ended."""
@@ -206,5 +206,5 @@ class _Reading:
         if sink_type(self._config.sink.type).waits_for_backfill:
             await asyncio.gather(*filling)
         self._has_read = True
-        self.events.put(Event.INPUT_ENDED)
+        self.events.put(SinkEvent.INPUT_ENDED)
         await asyncio.gather(*filling)

@@ -12,7 +12,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from spark_sink.errors import SinkError
-from spark_sink.self_test.report import Observation, Verdict
+from spark_sink.self_test.report import Observation, SelfTestVerdict
 from spark_sink.sinks.bigquery.client import BigQueryClient, connected
 from spark_sink.sinks.bigquery.rows.builder import LARGEST
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
@@ -293,22 +293,22 @@ def observed(place: Place) -> Iterator[Observation]:
     for about, probe in _PROBES:
         yield _of_emulator(place, about, probe) if place.target.is_emulated else _of_service(place, about, probe)
     for about, why in NOT_PROBED:
-        yield Observation(f"BigQuery: {about}", Verdict.NOT_PROBED, why)
+        yield Observation(f"BigQuery: {about}", SelfTestVerdict.NOT_PROBED, why)
 
 
 def _of_service(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
     try:
-        return Observation(f"BigQuery: {about}", Verdict.CONFIRMED, probe(place))
+        return Observation(f"BigQuery: {about}", SelfTestVerdict.CONFIRMED, probe(place))
     except (RefutedError, *_ERRORS) as error:
-        return Observation(f"BigQuery: {about}", Verdict.REFUTED, _words(error))
+        return Observation(f"BigQuery: {about}", SelfTestVerdict.REFUTED, _words(error))
 
 
 def _of_emulator(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
     name = f"BigQuery's emulator: {about}"
     try:
-        return Observation(name, Verdict.SEEN, f"yes: {probe(place)}")
+        return Observation(name, SelfTestVerdict.SEEN, f"yes: {probe(place)}")
     except (RefutedError, *_ERRORS) as error:
-        return Observation(name, Verdict.SEEN, f"no: {_words(error)}")
+        return Observation(name, SelfTestVerdict.SEEN, f"no: {_words(error)}")
 
 
 def _words(error: BaseException) -> str:

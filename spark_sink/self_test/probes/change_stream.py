@@ -30,7 +30,7 @@ from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.decoding.walk import walk
 from connector.spanner.errors import classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
-from spark_sink.self_test.report import Observation, Verdict
+from spark_sink.self_test.report import Observation, SelfTestVerdict
 
 HEARTBEAT = 2 * SECOND
 """Of the query whose heartbeats are watched."""
@@ -50,7 +50,7 @@ _MOST_PARTITIONS = 10_000
 
 
 @dataclass(slots=True)
-class Answer:
+class ProbeAnswer:
     """The records that a query has returned.
 
     Attributes:
@@ -106,13 +106,13 @@ class Asking:
         token: str = INITIAL_TOKEN,
         heartbeat: int = SECOND,
         seconds: float = _BOUNDED,
-        into: Answer | None = None,
-    ) -> Answer:
+        into: ProbeAnswer | None = None,
+    ) -> ProbeAnswer:
         """The answer to one query, or what came of it within these seconds; both bounds are nanoseconds since 1970.
 
         ``into`` gets the records meanwhile.
         """
-        answer = Answer() if into is None else into
+        answer = ProbeAnswer() if into is None else into
         client = SpannerClient.of(self.source)
         walker = walk(self.dialect, self.mode)
         began = time.monotonic()
@@ -140,10 +140,10 @@ class Asking:
             answer.ended = str(error)
         return answer
 
-    async def ask_all(self, start: int, end: int) -> tuple[Answer, dict[str, Answer]]:
+    async def ask_all(self, start: int, end: int) -> tuple[ProbeAnswer, dict[str, ProbeAnswer]]:
         """The answers of the initial query and of every partition from ``start`` to ``end``, by token."""
         initial = await self.ask(start, end)
-        waiting, answers = list(initial.children), dict[str, Answer]()
+        waiting, answers = list(initial.children), dict[str, ProbeAnswer]()
         while waiting and len(answers) < _MOST_PARTITIONS:
             token, since = waiting.pop()
             if token not in answers and since <= end:
@@ -153,7 +153,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ProbedRange:
     """The range of the commit timestamps, in Unix nanoseconds.
 
     Attributes:
@@ -169,7 +169,7 @@ class Range:
     commit: int
 
 
-async def bounded_queries(asking: Asking, range_: Range) -> list[Observation]:
+async def bounded_queries(asking: Asking, range_: ProbedRange) -> list[Observation]:
     """Observes queries over the past: the initial one, one that ends, and one of a single timestamp."""
     initial, answers = await asking.ask_all(range_.start, range_.end)
     seen = [
@@ -212,10 +212,14 @@ async def _inclusive(asking: Asking, token: str, commit: int) -> Observation:
             return _not_probed(about, f"a query from {format_rfc3339(start)} ended with {answer.ended}")
         if any(one.commit_timestamp == commit for one in answer.data):
             if name == "both":
-                return Observation(about, Verdict.CONFIRMED, "a query from and to a commit timestamp returns it")
+                return Observation(
+                    about, SelfTestVerdict.CONFIRMED, "a query from and to a commit timestamp returns it"
+                )
         else:
             missing.append(name)
-    return Observation(about, Verdict.REFUTED, f"not returned with the commit timestamp as: {', '.join(missing)}")
+    return Observation(
+        about, SelfTestVerdict.REFUTED, f"not returned with the commit timestamp as: {', '.join(missing)}"
+    )
 
 
 async def heartbeats(asking: Asking, now: int) -> Observation:
@@ -243,7 +247,7 @@ async def heartbeats(asking: Asking, now: int) -> Observation:
     )
 
 
-async def refusals(asking: Asking, range_: Range, now: int) -> list[Observation]:
+async def refusals(asking: Asking, range_: ProbedRange, now: int) -> list[Observation]:
     """Observes the refusals of queries: starts that are too old, before the stream's creation, and in the future."""
     day = 24 * 3600 * SECOND
     seen = []
@@ -260,7 +264,7 @@ async def refusals(asking: Asking, range_: Range, now: int) -> list[Observation]
     return seen
 
 
-async def keys_only(asking: Asking, range_: Range) -> Observation:
+async def keys_only(asking: Asking, range_: ProbedRange) -> Observation:
     """Observes the records of a stream that watches a table's key alone: of an INSERT, an UPDATE and a DELETE."""
     about = "a stream that watches no column but the key"
     _, answers = await asking.ask_all(range_.start, range_.end)
@@ -283,7 +287,7 @@ class HeldQuery:
         self._now = now
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
-        self._answer = Answer()
+        self._answer = ProbeAnswer()
         self._held = 0.0
 
     @contextmanager
@@ -343,11 +347,11 @@ class HeldQuery:
 
 
 def _seen(about: str, detail: str) -> Observation:
-    return Observation(about, Verdict.SEEN, detail)
+    return Observation(about, SelfTestVerdict.SEEN, detail)
 
 
 def _not_probed(about: str, detail: str) -> Observation:
-    return Observation(about, Verdict.NOT_PROBED, detail)
+    return Observation(about, SelfTestVerdict.NOT_PROBED, detail)
 
 
 def _place(timestamp: int, end: int) -> str:

@@ -37,7 +37,7 @@ from connector.proxies import hint as proxy_hint
 from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, Jobs, is_transient, reasons_in
-from spark_sink.sinks.bigquery.refusals import Refusal, refusal
+from spark_sink.sinks.bigquery.refusals import BigQueryRefusal, refusal
 from spark_sink.sinks.bigquery.tables.partition import Partition
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 
@@ -287,7 +287,7 @@ def cause_of(error: BaseException, what: str, words: str | None = None) -> Cause
     return Cause(what, detail=why, hint=_RETRIED)
 
 
-def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> Refusal:
+def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> BigQueryRefusal:
     """The meaning of an exception of Google's clients.
 
     Args:
@@ -298,13 +298,13 @@ def reason_of(error: BaseException, words: str | None = None, *, code: str = "")
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     if is_of_proxy(error) and (proxy := https_proxy(_HOST)):
-        return Refusal("it cannot be reached", f"{proxy_hint(proxy)} Nothing is lost.")
+        return BigQueryRefusal("it cannot be reached", f"{proxy_hint(proxy)} Nothing is lost.")
     if isinstance(error, exceptions.GoogleAPICallError) and (error.code or 0) < _BROKEN:
         known = {*reasons_in(error), str(error.reason or ""), code}
         found = refusal(known, str(error.message or ""), has_values=isinstance(error, exceptions.BadRequest))
         if found is not None:
             return found
-    return Refusal(*_meaning(error, words))
+    return BigQueryRefusal(*_meaning(error, words))
 
 
 def _meaning(error: BaseException, words: str | None) -> tuple[str, str]:

@@ -10,7 +10,13 @@ from connector.config.sinks import SinkConfig
 from connector.config.values import Duration
 from connector.core.timestamps import SECOND
 from spark_sink.sinks.bigquery.tables.partition import parse, to_text
-from spark_sink.sinks.bigquery.tables.table import MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTarget, Mode, TableOptions
+from spark_sink.sinks.bigquery.tables.table import (
+    MERGE_LOAD,
+    SCHEMA_IN_DATASET,
+    BigQueryTableOptions,
+    BigQueryTarget,
+    Mode,
+)
 
 CONSUMER = "bigquery"
 """The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
@@ -50,10 +56,10 @@ class BigQueryConfig(SinkConfig):
     location: str | None = None
     """The location in which missing datasets are created, such as EU; without one they must exist."""
 
-    def table_options(self, default_schema: str = "") -> TableOptions:
+    def table_options(self, default_schema: str = "") -> BigQueryTableOptions:
         """The options that decide which columns tables have."""
         partition_by = to_text(self.partition_by)
-        return TableOptions(
+        return BigQueryTableOptions(
             self.dataset,
             self.mode,
             self.prefix,

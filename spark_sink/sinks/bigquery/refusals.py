@@ -9,7 +9,7 @@ from typing import NamedTuple
 from connector.refusals import Refusals
 
 
-class Refusal(NamedTuple):
+class BigQueryRefusal(NamedTuple):
     """The reason why BigQuery refuses, as a clause, and a hint.
 
     ``is_final`` says that only another configuration or another table cures it: a restart that waits for a person to
@@ -23,73 +23,73 @@ class Refusal(NamedTuple):
 
 _AGAIN = "and run it again: nothing is lost."
 
-_QUOTA = Refusal(
+_QUOTA = BigQueryRefusal(
     "a quota is used up",
     "Run it again later, or raise the quota: nothing is lost. The sink itself uses half of it at most.",
 )
-_CUSTOM_QUOTA = Refusal(
+_CUSTOM_QUOTA = BigQueryRefusal(
     "a custom quota of the project is used up",
     "Raise it, or wait until it is reset at midnight Pacific time, and run it again: nothing is lost.",
 )
-_RATE = Refusal(
+_RATE = BigQueryRefusal(
     "requests come faster than a rate limit allows",
     "Let fewer programs use the table. Run it again later: nothing is lost.",
 )
-_PERIMETER = Refusal(
+_PERIMETER = BigQueryRefusal(
     "the organization's policy (VPC Service Controls) prohibits it",
     f"Allow this account, project or network in the service perimeter, {_AGAIN}",
 )
-_BILLING = Refusal(
+_BILLING = BigQueryRefusal(
     "billing of the project is not enabled", f"Enable a billing account for the project of sink.project, {_AGAIN}"
 )
-_TIER = Refusal(
+_TIER = BigQueryRefusal(
     "the query exceeds the project's limit of billed bytes",
     f"Raise the limit, or partition the table by its key (sink.partition_by), {_AGAIN}",
     is_final=True,
 )
-_RESOURCES = Refusal(
+_RESOURCES = BigQueryRefusal(
     "the query needs more resources than BigQuery gives it",
     f"Partition the table by its key (sink.partition_by), or give the project more slots, {_AGAIN}",
     is_final=True,
 )
-_KEY = Refusal(
+_KEY = BigQueryRefusal(
     "its Cloud KMS key cannot be used",
     "Give BigQuery's service account roles/cloudkms.cryptoKeyEncrypterDecrypter on the key, and check that the key is"
     f" enabled, {_AGAIN}",
 )
-_KEY_SERVICE = Refusal("Cloud KMS does not answer for its key", "Run it again later: nothing is lost.")
-_API = Refusal(
+_KEY_SERVICE = BigQueryRefusal("Cloud KMS does not answer for its key", "Run it again later: nothing is lost.")
+_API = BigQueryRefusal(
     "the BigQuery API is disabled in the project",
     f"Enable bigquery.googleapis.com and bigquerystorage.googleapis.com there, {_AGAIN}",
 )
-_SCOPES = Refusal(
+_SCOPES = BigQueryRefusal(
     "the credentials have no scope for BigQuery",
     f"Give the machine or the credentials the scope https://www.googleapis.com/auth/cloud-platform, {_AGAIN}",
 )
-_QUOTA_PROJECT = Refusal(
+_QUOTA_PROJECT = BigQueryRefusal(
     "this account may not use the project that is billed for its calls",
     "Give it roles/serviceusage.serviceUsageConsumer there, or choose another quota project of the credentials,"
     f" {_AGAIN}",
 )
-_BUFFER = Refusal(
+_BUFFER = BigQueryRefusal(
     "rows are in the streaming buffer, where no statement can change them",
     "Somebody else streams into the table: let only the sink write it, and run it again after 90 minutes: nothing is"
     " lost.",
 )
-_BLOCKED = Refusal("BigQuery has blocked the project's operation", f"Contact Google Cloud's support, {_AGAIN}")
-_CANCELLED = Refusal("its job was cancelled", "Run it again: nothing is lost.")
-_POLICY_TAG = Refusal(
+_BLOCKED = BigQueryRefusal("BigQuery has blocked the project's operation", f"Contact Google Cloud's support, {_AGAIN}")
+_CANCELLED = BigQueryRefusal("its job was cancelled", "Run it again: nothing is lost.")
+_POLICY_TAG = BigQueryRefusal(
     "a policy tag protects a column",
     f"Give this account roles/datacatalog.categoryFineGrainedReader on the tag, {_AGAIN}",
 )
-_DATASET = Refusal(
+_DATASET = BigQueryRefusal(
     "the dataset does not exist",
     "Create it, or set sink.location so that the sink creates it; if it is in another region, name the right dataset."
     " Run it again: nothing is lost.",
 )
-_PROJECT = Refusal("the project does not exist", f"Correct sink.project, {_AGAIN}")
-_TABLE = Refusal("the table does not exist", f"Restore it {_AGAIN}")
-_REGION = Refusal(
+_PROJECT = BigQueryRefusal("the project does not exist", f"Correct sink.project, {_AGAIN}")
+_TABLE = BigQueryRefusal("the table does not exist", f"Restore it {_AGAIN}")
+_REGION = BigQueryRefusal(
     "the dataset is in another region than its job",
     f"Do not create a dataset again in another region: name a new one, {_AGAIN}",
 )
@@ -148,7 +148,7 @@ _ANYWHERE = Refusals({}, _BY_MESSAGE)
 _LIMITED = Refusals(_LIMITS)
 
 
-def refusal(reasons: Collection[str], message: str, *, has_values: bool = False) -> Refusal | None:
+def refusal(reasons: Collection[str], message: str, *, has_values: bool = False) -> BigQueryRefusal | None:
     """The meaning of a refusal, or None for a missing role and everything else.
 
     Args:

@@ -38,7 +38,7 @@ from spark_sink.sinks.bigquery.tables.table import (
     MERGE_LOAD,
     SCHEMA_IN_DATASET,
     BigQueryTable,
-    TableOptions,
+    BigQueryTableOptions,
     bigquery_table,
 )
 from spark_sink.sinks.bigquery.writing.table_rows import SLICE, row_writer
@@ -140,7 +140,7 @@ class _BigQueryReplay:
         known = {timestamp // _MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
         return not known.issuperset(pc.unique(rows.column("source_timestamp").cast(pa.int64())).to_pylist())
 
-    def _prepared(self, source: str, newest: str, table_options: TableOptions) -> Prepared | str:
+    def _prepared(self, source: str, newest: str, table_options: BigQueryTableOptions) -> Prepared | str:
         """A prepared table, or why its dead letters stay; the tables do not hold up each other."""
         try:
             key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), table_options)) or newest
@@ -178,7 +178,9 @@ class _BigQueryReplay:
         while self._entered:
             self._commit_log.forget_replay(self._entered.pop())
 
-    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str) -> Rejections:
+    def _append(
+        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, name: str
+    ) -> Rejections:
         entry = self._commit_log.find_replay(name)
         if entry is None:
             rejected, wrote = self._write(rows, table, table_options, name)
@@ -193,7 +195,7 @@ class _BigQueryReplay:
         return list(entry.refused)
 
     def _write(
-        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: TableOptions, name: str
+        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, name: str
     ) -> tuple[Rejections, str]:
         """Writes rows; returns the rejected ones, and the stream or the staging tables of the others."""
         writer = row_writer(self._target, table, table_options, name, self._spool.schema)

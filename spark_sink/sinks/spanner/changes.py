@@ -8,10 +8,10 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from spark_sink.sinks.spanner.writing.row_merger import Change
-from spark_sink.sinks.spanner.writing.units import Position
+from spark_sink.sinks.spanner.writing.units import UnitPosition
 
 
-def changes_of(spool: Spool, epochs: Iterable[Manifest], start: Position) -> Iterator[Change]:
+def changes_of(spool: Spool, epochs: Iterable[Manifest], start: UnitPosition) -> Iterator[Change]:
     """The changes of epochs, in commit order, without those before a position.
 
     Raises:

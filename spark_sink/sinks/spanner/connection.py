@@ -8,22 +8,22 @@ from uuid import uuid4
 from connector.spanner.blocking import BlockingClient
 from connector.spool.reading import Spool
 from spark_sink.sinks.spanner.config import Target
-from spark_sink.sinks.spanner.destination_tables import Destination, awaited_destination
+from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
 from spark_sink.sinks.spanner.writing.progress import Progress, select_of
 from spark_sink.sinks.spanner.writing.transactions import Transactions
 
 
-class Connection(NamedTuple):
+class SpannerConnection(NamedTuple):
     """A destination's tables as they are now, and the bookkeeping row of a sink, which this process has not claimed."""
 
-    there: Destination
+    there: DestinationDatabase
     progress: Progress
 
 
 @contextmanager
 def connected(
     target: Target, tag: str, spool: Spool, consumer: str, identities: Mapping[int, str], *, patience: float = 0
-) -> Iterator[Connection]:
+) -> Iterator[SpannerConnection]:
     """Connects to the destination for as long as the context is open.
 
     Args:
@@ -41,4 +41,4 @@ def connected(
     sink = f"{spool.header().spool_id}/{consumer}"
     select, parameters = select_of(there.dialect.name, sink)
     with Transactions(BlockingClient(target), tag, select, parameters) as transactions:
-        yield Connection(there, Progress(transactions, sink, uuid4().hex, identities))
+        yield SpannerConnection(there, Progress(transactions, sink, uuid4().hex, identities))

@@ -19,7 +19,12 @@ from connector.spanner.discovery import dialect_name, dialect_of
 from connector.spanner.errors import READER, Access
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.config import SpannerConfig, Target
-from spark_sink.sinks.spanner.destination_tables import WRITER, Destination, DestinationTable, awaited_destination
+from spark_sink.sinks.spanner.destination_tables import (
+    WRITER,
+    DestinationDatabase,
+    DestinationTable,
+    awaited_destination,
+)
 from spark_sink.sinks.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.sinks.spanner.source_tables import SourceTable, source_tables
 from spark_sink.sinks.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
@@ -80,7 +85,7 @@ _DELETION_POLICY = re.compile(
 """Rows leave the destination when they leave the source."""
 
 
-def prepare(target: Target) -> Destination:
+def prepare(target: Target) -> DestinationDatabase:
     """Creates the bookkeeping table, if it is missing; returns what was there before.
 
     Raises:
@@ -179,7 +184,7 @@ def _try(target: Target, name: str, statements: list[str], refused: str) -> None
             _log.warning(refused, table=name)
 
 
-def _with_former_keys(source: Mapping[str, SourceTable], there: Destination) -> set[str]:
+def _with_former_keys(source: Mapping[str, SourceTable], there: DestinationDatabase) -> set[str]:
     """The tables that the destination has with another key than the source."""
 
     def key_of(table: SourceTable | DestinationTable) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
 from spark_sink.sinks.spanner.destination_tables import (
     IN_ORDER,
-    Destination,
+    DestinationDatabase,
     awaited_destination,
     circular_references,
 )
@@ -91,7 +91,7 @@ class SpannerDelivery(Delivery):
             self._check_order(awaited_destination(self._target))
         return created
 
-    def _check_order(self, there: Destination) -> None:
+    def _check_order(self, there: DestinationDatabase) -> None:
         """Checks that a backfill's rows can be written in the order in which its tables are read.
 
         Raises:

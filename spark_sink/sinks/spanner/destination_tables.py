@@ -58,7 +58,7 @@ class DestinationTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class DestinationDatabase:
     """The dialect of a database, the relations of its tables, and the tables by their names."""
 
     dialect: Dialect
@@ -79,7 +79,7 @@ def circular_references(relations: Relations, tables: Collection[str]) -> list[s
     ]
 
 
-def awaited_destination(target: Target, patience: float = PATIENCE) -> Destination:
+def awaited_destination(target: Target, patience: float = PATIENCE) -> DestinationDatabase:
     """As :func:`destination_at`, in the sink's process: a database that does not answer is asked again for a while.
 
     Raises:
@@ -102,7 +102,7 @@ def awaited_destination(target: Target, patience: float = PATIENCE) -> Destinati
         return asyncio.run(retrying(destination_at, target))
 
 
-async def destination_at(target: Target) -> Destination:
+async def destination_at(target: Target) -> DestinationDatabase:
     """Reads the tables of the database that is written.
 
     Raises:
@@ -113,7 +113,7 @@ async def destination_at(target: Target) -> Destination:
         return await _destination(client)
 
 
-async def _destination(client: SpannerClient) -> Destination:
+async def _destination(client: SpannerClient) -> DestinationDatabase:
     dialect = await dialect_of(client)
     keys = await primary_keys(client, dialect)
     columns: dict[str, set[str]] = defaultdict(set)
@@ -133,7 +133,7 @@ async def _destination(client: SpannerClient) -> Destination:
     depths = relations.depths()
     referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
     takes_others = relations.with_ancestors(relations.takes_others)
-    return Destination(
+    return DestinationDatabase(
         dialect,
         relations,
         {

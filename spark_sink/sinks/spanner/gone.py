@@ -7,7 +7,7 @@ from connector.core.schemas import TableSchema
 from spark_sink.sinks.spanner.config import Applying, Target
 from spark_sink.sinks.spanner.creation import Creation, create_missing, make_nullable
 from spark_sink.sinks.spanner.destination_tables import (
-    Destination,
+    DestinationDatabase,
     DestinationTable,
     awaited_destination,
 )
@@ -25,7 +25,7 @@ def omissions_of(
     target: Target,
     known: KnownTables,
     applying: Applying,
-    there: Destination,
+    there: DestinationDatabase,
 ) -> Omissions | None:
     """Decides what is left out of a spool's changes; None if the source is not known.
 

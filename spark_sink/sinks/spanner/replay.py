@@ -34,13 +34,13 @@ from spark_sink.sinks.shared.dead_letters import Replay
 from spark_sink.sinks.shared.known_schemas import KnownSchemas, Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
-from spark_sink.sinks.spanner.connection import Connection, connected
+from spark_sink.sinks.spanner.connection import SpannerConnection, connected
 from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.last_changes import LastChange, last_changes
 from spark_sink.sinks.spanner.source import check_continues
 from spark_sink.sinks.spanner.source_tables import source_tables
-from spark_sink.sinks.spanner.writing.planning import Planner
+from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import STARTS_OVER, Claimed
 from spark_sink.sinks.spanner.writing.row_merger import Change
 from spark_sink.sinks.spanner.writing.units import Unit
@@ -107,7 +107,7 @@ class _SpannerReplay:
         config: Config,
         spool: Spool,
         spools: ReplayedSpools,
-        connection: Connection,
+        connection: SpannerConnection,
         claimed: Claimed,
         watermark: int | None,
     ) -> None:
@@ -155,7 +155,7 @@ class _SpannerReplay:
             return _all(rows, f"{why}: replay it after a later one, or remove it if the table was dropped")
         there = self._connection.there
         omissions = omissions_of(self._of, self._creation, self._target, self._tables, self._applying, there)
-        planner = Planner(self._applying, there.tables, {**self._keys, table: schema.primary_keys}, omissions)
+        planner = WritePlanner(self._applying, there.tables, {**self._keys, table: schema.primary_keys}, omissions)
         last: Mapping[Key, LastChange] = {}
         if self._applying.metadata and not planner.why_not(table, ()):
             known = there.tables[self._applying.table(table)]
@@ -185,7 +185,7 @@ class _SpannerReplay:
                 hint="Run the sink until it has applied the newest epochs, stop it, and replay again.",
             ) from error
 
-    def _written(self, planner: Planner, changes: list[Change]) -> Rejections:
+    def _written(self, planner: WritePlanner, changes: list[Change]) -> Rejections:
         if not changes:
             return []
         unit = Unit(self._position, self._position, [changes])

@@ -65,7 +65,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             circular_references,
             destination_at,
         )
-        from spark_sink.sinks.spanner.writing.planning import Planner
+        from spark_sink.sinks.spanner.writing.planning import WritePlanner
 
         try:
             found = asyncio.run(destination_at(target))
@@ -75,7 +75,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             return [f"sink.database: {error}"]
         applying = Applying.of(sink)
         tables = stream.tables if stream else ()
-        planner = Planner(applying, found.tables, {table.table: table.primary_keys for table in tables})
+        planner = WritePlanner(applying, found.tables, {table.table: table.primary_keys for table in tables})
         errors = [
             f"sink.database: {why}"
             for table in tables

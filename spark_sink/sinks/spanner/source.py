@@ -28,9 +28,9 @@ from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
 from spark_sink.sinks.spanner.destination_tables import PATIENCE
 from spark_sink.sinks.spanner.gone import omissions_of
-from spark_sink.sinks.spanner.writing.planning import Planner
+from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
-from spark_sink.sinks.spanner.writing.units import Position, units
+from spark_sink.sinks.spanner.writing.units import UnitPosition, units
 from spark_sink.sinks.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
 from spark_sink.sources.changes.admission import EpochWeight, Group
 from spark_sink.sources.changes.known_tables import KnownTables
@@ -152,12 +152,12 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         there, progress = connection
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""
-        claimed = progress.claim(None if has_applied else Position(manifests[0].epoch, 0))
+        claimed = progress.claim(None if has_applied else UnitPosition(manifests[0].epoch, 0))
         done = Offset(claimed.epoch, at=claimed.identity)
         check_copy(spool, "what the destination has applied", done, STARTS_OVER)
         position = claimed.position
         check_continues(position, manifests[0].epoch)
-        end = Position(manifests[-1].epoch + 1, 0)
+        end = UnitPosition(manifests[-1].epoch + 1, 0)
         if position >= end:
             return
         known = KnownTables(spool)
@@ -168,7 +168,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
         )
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
-        planner = Planner(partition.applying, there.tables, keys, omissions)
+        planner = WritePlanner(partition.applying, there.tables, keys, omissions)
         writer = UnitWriter(planner, progress, partition.applying)
         try:
             at = position
@@ -189,7 +189,7 @@ def applied(partition: EpochsToApply) -> Iterator[Written]:
             writer.close()
 
 
-def check_continues(position: Position, first: int) -> None:
+def check_continues(position: UnitPosition, first: int) -> None:
     """Checks that no events lie between the applied ones and the next ones.
 
     Raises:

@@ -6,17 +6,17 @@ from typing import Any
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from spark_sink.self_test.options import Names
-from spark_sink.self_test.tables import Column, Table, tables, uuid_table
+from spark_sink.self_test.tables import WorkloadColumn, WorkloadTable, tables, uuid_table
 from spark_sink.self_test.values import Limits, Value
-from spark_sink.self_test.workload import DELETE, UPDATE, Committed, Mod, Planner
+from spark_sink.self_test.workload import DELETE, UPDATE, Committed, WorkloadMod, WorkloadPlanner
 
 NAMES = Names("0badcafe")
 TABLES = {table.name: table for table in (*tables(NAMES), uuid_table(NAMES))}
 
 
-def workload(seed: int, *, is_emulator: bool = False) -> tuple[list[Committed], Planner]:
+def workload(seed: int, *, is_emulator: bool = False) -> tuple[list[Committed], WorkloadPlanner]:
     """The transactions of a seed, each a second after the one before, and the model of the tables after them."""
-    planner = Planner(TABLES, Random(seed), Limits(is_emulator, 9))
+    planner = WorkloadPlanner(TABLES, Random(seed), Limits(is_emulator, 9))
     made = [
         Committed(number * SECOND, planned.mods, planned.tag)
         for number, planned in enumerate(planner.transactions(), 1)
@@ -30,7 +30,7 @@ def events(committed: list[Committed], *, whole_rows: bool = True) -> list[dict[
     return [_event(transaction, mod, whole_rows) for transaction in committed for mod in transaction.mods]
 
 
-def _event(transaction: Committed, mod: Mod, whole_rows: bool) -> dict[str, Any]:
+def _event(transaction: Committed, mod: WorkloadMod, whole_rows: bool) -> dict[str, Any]:
     table = TABLES[mod.table]
     kept = set(table.columns)
     if mod.mod_type == DELETE or (mod.mod_type == UPDATE and not whole_rows):
@@ -43,7 +43,7 @@ def _event(transaction: Committed, mod: Mod, whole_rows: bool) -> dict[str, Any]
     }
 
 
-def _value(column: Column, value: Value) -> Any:
+def _value(column: WorkloadColumn, value: Value) -> Any:
     if isinstance(value, list):
         return [_value(column, one) for one in value]
     if value is not None and column.kind == "INT64":
@@ -51,6 +51,6 @@ def _value(column: Column, value: Value) -> Any:
     return json.loads(str(value)) if value is not None and column.kind == "JSON" else value
 
 
-def table_of(ending: str) -> Table:
+def table_of(ending: str) -> WorkloadTable:
     """The table whose name ends so."""
     return TABLES[NAMES.of(ending)]

@@ -2,7 +2,7 @@
 
 from spark_sink.self_test.database import Leftovers
 from spark_sink.self_test.options import Names, Options
-from spark_sink.self_test.report import Check, Report, Status
+from spark_sink.self_test.report import Check, ProbeStatus, SelfTestReport
 
 
 def test_the_newest_is_deleted_first_and_what_fails_is_listed_with_its_command() -> None:
@@ -31,14 +31,14 @@ def test_a_second_interrupt_lists_all_that_is_left() -> None:
 
 
 def test_a_report_is_bad_if_anything_differs_failed_or_is_left_over() -> None:
-    report = Report(Options("p", "i"), Names())
-    report.checks.append(Check("files", Status.SKIPPED, "no Spark"))
+    report = SelfTestReport(Options("p", "i"), Names())
+    report.checks.append(Check("files", ProbeStatus.SKIPPED, "no Spark"))
     assert report.to_json()["result"] == "good"
     report.left_over.append(("database d", "gcloud delete d"))
     assert report.to_json()["result"] == "bad"
     assert "gcloud delete d" in report.to_text()
     report.left_over.clear()
-    report.checks.append(Check("tail", Status.DIFFERENT, "1 differences", ("missing: a row",)))
+    report.checks.append(Check("tail", ProbeStatus.DIFFERENT, "1 differences", ("missing: a row",)))
     assert "missing: a row" in report.to_text()
     assert report.to_json()["result"] == "bad"
 

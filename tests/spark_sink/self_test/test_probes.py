@@ -12,8 +12,15 @@ from connector.core.timestamps import SECOND
 from emulator import Scenario, ScriptedServer
 from emulator.workload.tables import Dialect
 from spark_sink.self_test.probes import change_stream
-from spark_sink.self_test.probes.change_stream import Asking, HeldQuery, Range, bounded_queries, heartbeats, refusals
-from spark_sink.self_test.report import Verdict
+from spark_sink.self_test.probes.change_stream import (
+    Asking,
+    HeldQuery,
+    ProbedRange,
+    bounded_queries,
+    heartbeats,
+    refusals,
+)
+from spark_sink.self_test.report import SelfTestVerdict
 from tests.emulator.subjects import sample_of
 
 Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
@@ -39,7 +46,7 @@ def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monke
         )
         asking = Asking(source, DIALECTS[NAMES[dialect]], mode)
         commits = sorted(record.commit_timestamp for record in history.in_commit_order())
-        range_ = Range(history.origin, history.origin, history.horizon, commits[len(commits) // 2])
+        range_ = ProbedRange(history.origin, history.origin, history.horizon, commits[len(commits) // 2])
         held = HeldQuery(asking, now)
         with held.held():
             seen = asyncio.run(bounded_queries(asking, range_))
@@ -52,9 +59,9 @@ def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monke
             seen += asyncio.run(refusals(asking, range_, now))
         seen.append(held.observation())
     found = {one.about: one for one in seen}
-    assert found[f"both bounds of a query are inclusive ({mode})"].verdict is Verdict.CONFIRMED, found
+    assert found[f"both bounds of a query are inclusive ({mode})"].verdict is SelfTestVerdict.CONFIRMED, found
     assert "OK" in found[f"the initial query ({mode})"].detail
     assert found["a start in an hour"].detail.startswith("OUT_OF_RANGE: ")
     assert found["an unknown partition token"].detail.startswith("INVALID_ARGUMENT: ")
     assert "s apart" in found[f"heartbeats asked each 0.5 s ({mode})"].detail, found
-    assert found["a silent query whose connection is pinged"].verdict is not Verdict.CONFIRMED
+    assert found["a silent query whose connection is pinged"].verdict is not SelfTestVerdict.CONFIRMED

@@ -13,7 +13,7 @@ import pytest
 from emulator import Emulator, connect
 from spark_sink.self_test import __main__ as command
 from spark_sink.self_test.probes import change_stream
-from spark_sink.self_test.reading import Reading
+from spark_sink.self_test.reading import StreamReading
 from spark_sink.self_test.run import SelfTest
 from tests.integration.commands import Background
 from tests.integration.servers import emulator as emulator
@@ -81,9 +81,9 @@ def test_it_is_good_on_postgresql_and_deletes_what_it_made(
 def test_a_record_that_is_dropped_and_a_row_that_is_altered_are_named_and_not_what_the_emulator_skips(
     emulator: Emulator, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    differences = Reading._spool_differences
+    differences = StreamReading._spool_differences
     skipped = iter([["missing: a transaction that the emulator has skipped"]])
-    monkeypatch.setattr(Reading, "_spool_differences", lambda self: next(skipped, None) or differences(self))
+    monkeypatch.setattr(StreamReading, "_spool_differences", lambda self: next(skipped, None) or differences(self))
     monkeypatch.setattr(SelfTest, "_probe", lambda *_: None)  # takes some seconds, and is tested elsewhere
     code = command.main(arguments, FAULTY)
     report = report_of(capsys.readouterr().out)

@@ -10,7 +10,7 @@ from emulator.bigquery.double import BigQueryDouble
 from spark_sink.self_test import __main__ as command
 from spark_sink.self_test.appended_rows import AppendedRows
 from spark_sink.self_test.probes import bigquery as probes
-from spark_sink.self_test.report import Verdict
+from spark_sink.self_test.report import SelfTestVerdict
 from spark_sink.self_test.workload import Committed
 from spark_sink.sinks.bigquery.client import connected
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
@@ -145,7 +145,7 @@ def test_probes_of_an_emulator_are_seen_and_never_confirmed(local_bigquery: Loca
     place = probes.Place(target, dataset, "p_", patience=10.0)
     assert probes.why_no_queries(target) == ""
     found = {one.about: one for one in probes.observed(place)}
-    assert {one.verdict for one in found.values()} == {Verdict.SEEN, Verdict.NOT_PROBED}
+    assert {one.verdict for one in found.values()} == {SelfTestVerdict.SEEN, SelfTestVerdict.NOT_PROBED}
     (floats,) = (one for about, one in found.items() if "Infinity" in about)
     assert floats.detail.startswith("yes: ")
     probes.delete_tables(target, dataset, ["p_"])

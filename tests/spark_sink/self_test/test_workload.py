@@ -4,13 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_sink.self_test.tables import SCALARS
-from spark_sink.self_test.workload import DELETE, INSERT, LARGE, TAG, UPDATE, Committed, Mod
+from spark_sink.self_test.workload import DELETE, INSERT, LARGE, TAG, UPDATE, Committed, WorkloadMod
 from tests.spark_sink.self_test.planned import TABLES, table_of, workload
 
 SEEDS = st.integers(0, 2**32)
 
 
-def mods(committed: list[Committed]) -> list[Mod]:
+def mods(committed: list[Committed]) -> list[WorkloadMod]:
     return [mod for transaction in committed for mod in transaction.mods]
 
 

@@ -22,7 +22,7 @@ MERGED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MergeLoad:
     """A staging table that was loaded.
 
     Attributes:
@@ -36,14 +36,14 @@ class Load:
     last: str = ""
 
 
-def to_text(loads: Sequence[Load]) -> str:
+def to_text(loads: Sequence[MergeLoad]) -> str:
     """Loads as a task reports them; empty where there are none."""
     return orjson.dumps([asdict(load) for load in loads]).decode() if loads else ""
 
 
-def from_text(text: str) -> list[Load]:
+def from_text(text: str) -> list[MergeLoad]:
     """Reads what :func:`to_text` wrote."""
-    return [Load(**each) for each in orjson.loads(text)] if text else []
+    return [MergeLoad(**each) for each in orjson.loads(text)] if text else []
 
 
 class Loading:
@@ -61,7 +61,7 @@ class Loading:
         self._name = name
         self._merger = RowMerger(table)
         self._merged = 0
-        self._loads: list[Load] = []
+        self._loads: list[MergeLoad] = []
 
     def write(self, rows: pa.RecordBatch) -> Rejections:
         """Merges rows in; returns the index of each rejected one, and why."""
@@ -88,7 +88,7 @@ class Loading:
         lines, fields = self._merger.lines(), self._merger.fields
         staging = staging_name(self._name, self._table, lines, fields)
         self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
-        self._loads.append(Load(staging, self._merger.bounds(), self._merger.last))
+        self._loads.append(MergeLoad(staging, self._merger.bounds(), self._merger.last))
         self._merger, self._merged = RowMerger(self._table), 0
 
 

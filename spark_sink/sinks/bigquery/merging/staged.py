@@ -20,7 +20,7 @@ from connector.spool.reading import Spool, to_json
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
-from spark_sink.sinks.bigquery.merging.loads import Load
+from spark_sink.sinks.bigquery.merging.loads import MergeLoad
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
 from spark_sink.sinks.bigquery.merging.turns import Turns
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
@@ -60,7 +60,7 @@ class StagedRows:
     of_backfill: bool
     prunes: bool
 
-    def merge(self, table: BigQueryTable, load: Load) -> None:
+    def merge(self, table: BigQueryTable, load: MergeLoad) -> None:
         """Merges a staging table once, and deletes it.
 
         Raises:
@@ -100,7 +100,7 @@ class StagedRows:
         client.create(made)
         return made.name
 
-    def _check_noted(self, table: BigQueryTable, load: Load, unnoted: str) -> None:
+    def _check_noted(self, table: BigQueryTable, load: MergeLoad, unnoted: str) -> None:
         """Checks that all changes after the timestamp of a backfill's rows were noted when they were merged.
 
         Raises:

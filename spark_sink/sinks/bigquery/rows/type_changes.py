@@ -14,7 +14,7 @@ from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Column, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, Column, bigquery_table
 
 Rejections = list[tuple[int, str]]
 """The index of each rejected row, and why."""
@@ -29,7 +29,9 @@ class FormerTypes:
         schema: the schema that a key names.
     """
 
-    def __init__(self, table: BigQueryTable, table_options: TableOptions, schema: Callable[[str], TableSchema]) -> None:
+    def __init__(
+        self, table: BigQueryTable, table_options: BigQueryTableOptions, schema: Callable[[str], TableSchema]
+    ) -> None:
         self._table = table
         self._table_options = table_options
         self._schema = schema

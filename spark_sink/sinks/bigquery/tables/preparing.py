@@ -25,8 +25,8 @@ from spark_sink.sinks.bigquery.tables.table import (
     MERGE_LOAD,
     SEPARATE_NAMES,
     BigQueryTable,
+    BigQueryTableOptions,
     BigQueryTarget,
-    TableOptions,
     bigquery_table,
     table_errors,
 )
@@ -69,10 +69,10 @@ class BigQueryTables:
         self._location = location
         self._max_staleness = max_staleness
         self._records = TableRecords(spool, name)
-        self._prepared: dict[str, tuple[str, TableOptions, Prepared]] = {}
+        self._prepared: dict[str, tuple[str, BigQueryTableOptions, Prepared]] = {}
 
     def prepared(
-        self, schemas: Mapping[str, TableSchema], table_options: TableOptions, *, by: By = By.SINK
+        self, schemas: Mapping[str, TableSchema], table_options: BigQueryTableOptions, *, by: By = By.SINK
     ) -> dict[str, Prepared]:
         """Prepares tables; returns them by name in the source. ``schemas`` are by schema key.
 
@@ -112,7 +112,7 @@ class BigQueryTables:
     def _name(self, table: BigQueryTable) -> str:
         return f"{self.target.project}.{table.dataset}.{table.name}"
 
-    def _prepare(self, table: BigQueryTable, table_options: TableOptions, key: str, by: By) -> Prepared:
+    def _prepare(self, table: BigQueryTable, table_options: BigQueryTableOptions, key: str, by: By) -> Prepared:
         """Examines a table and does what its state demands."""
         name = self._name(table)
         record = self._records.all().get(name)
@@ -149,7 +149,9 @@ class BigQueryTables:
         )
         return Prepared(table, stopped)
 
-    def _examine(self, table: BigQueryTable, table_options: TableOptions, record: TableRecord, by: By) -> _Found:
+    def _examine(
+        self, table: BigQueryTable, table_options: BigQueryTableOptions, record: TableRecord, by: By
+    ) -> _Found:
         """Finds out about a table; BigQuery is called only if no earlier finding decides."""
         name = self._name(table)
         other = self._other_table(table, name)
@@ -172,7 +174,7 @@ class BigQueryTables:
             return _Found(Event.UNFIT, (why,)) if table.unpartitioned else _Found(Event.ABSENT)
         return _compared(name, table, existing)
 
-    def _faults(self, table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
+    def _faults(self, table: BigQueryTable, table_options: BigQueryTableOptions) -> Iterator[str]:
         """The reasons why a table cannot be in BigQuery, whatever exists there."""
         found = list(table_errors(table, table_options))
         yield from found
@@ -194,7 +196,9 @@ class BigQueryTables:
             self._create_dataset(table.dataset)
         self._client.create(table)
 
-    def _set_staleness(self, table: BigQueryTable, table_options: TableOptions, existing: ExistingTable | None) -> None:
+    def _set_staleness(
+        self, table: BigQueryTable, table_options: BigQueryTableOptions, existing: ExistingTable | None
+    ) -> None:
         wanted = self._max_staleness // SECOND
         before = _seconds(existing.max_staleness) if existing is not None else None
         if table_options.mode == MERGE and before != wanted:

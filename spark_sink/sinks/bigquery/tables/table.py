@@ -100,7 +100,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
+class BigQueryTableOptions:
     """The options that decide the columns and the place of tables.
 
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
@@ -189,7 +189,7 @@ METADATA_OF: Mapping[Mode, tuple[Field, ...]] = {
 """The columns beside the source's, by mode. ``source_timestamp`` is in milliseconds, as in Datastream."""
 
 
-def bigquery_table(schema: TableSchema, table_options: TableOptions) -> BigQueryTable:
+def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> BigQueryTable:
     """The BigQuery table of a table's schema."""
     keys = set(schema.primary_keys)
     columns = tuple(_column(column.name, column.type, column.name in keys, table_options) for column in schema.columns)
@@ -211,7 +211,9 @@ def bigquery_table(schema: TableSchema, table_options: TableOptions) -> BigQuery
     )
 
 
-def _partition(table: str, columns: Iterable[Column], table_options: TableOptions) -> tuple[Partition | None, str]:
+def _partition(
+    table: str, columns: Iterable[Column], table_options: BigQueryTableOptions
+) -> tuple[Partition | None, str]:
     """The partitioning of a table, or the reason why it cannot have the one that the option asks for."""
     spec = of_table(table_options.partition_by, table)
     if not spec:
@@ -227,7 +229,7 @@ def _partition(table: str, columns: Iterable[Column], table_options: TableOption
         return None, f"table {table} cannot be partitioned by {spec}: {error}" if named else ""
 
 
-def table_errors(table: BigQueryTable, table_options: TableOptions) -> Iterator[str]:
+def table_errors(table: BigQueryTable, table_options: BigQueryTableOptions) -> Iterator[str]:
     """The reasons why a table cannot be in BigQuery, each in a sentence."""
     named: dict[str, list[str]] = {}
     for column in table.columns:
@@ -272,7 +274,7 @@ def collisions(tables: Iterable[BigQueryTable]) -> Iterator[str]:
 
 
 def errors_of_stream(
-    table_options: TableOptions, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]
+    table_options: BigQueryTableOptions, stream: str, value_capture_type: str, schemas: Iterable[TableSchema]
 ) -> list[str]:
     """The reasons why a change stream's tables cannot be in BigQuery, each in a sentence after its option."""
     errors = []
@@ -296,7 +298,7 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
     )
 
 
-def _column(name: str, type_json: str, is_key: bool, table_options: TableOptions) -> Column:  # noqa: FBT001
+def _column(name: str, type_json: str, is_key: bool, table_options: BigQueryTableOptions) -> Column:  # noqa: FBT001
     column_type = SpannerType.parse(type_json)
     kind = column_type.kind
     if column_type.is_array and table_options.arrays == "json":
@@ -319,7 +321,7 @@ def bigquery_name(name: str) -> str:
     return (f"c{name}" if name.lower().startswith(_RESERVED) else name)[:_LONGEST_NAME]
 
 
-def _dataset_and_name(table: str, table_options: TableOptions) -> tuple[str, str]:
+def _dataset_and_name(table: str, table_options: BigQueryTableOptions) -> tuple[str, str]:
     """A table's dataset and its name there."""
     schema, _, name = table.rpartition(".")
     suffix = "_changelog" if table_options.mode == CHANGELOG else ""

@@ -16,8 +16,8 @@ from connector.spool.reading import Spool
 from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.config import CONSUMER, FORMER_NAMES
 from spark_sink.sinks.bigquery.tables.table import (
+    BigQueryTableOptions,
     BigQueryTarget,
-    TableOptions,
     bigquery_table,
 )
 from spark_sink.sinks.bigquery.writing.table_rows import StoppedRows, TableWriter, WrittenRows, row_writer
@@ -41,7 +41,7 @@ class PinnedOptions:
     """The options that decide what is written, as they are pinned for a micro-batch."""
 
     project: str
-    table_options: TableOptions
+    table_options: BigQueryTableOptions
     part_bytes: int
 
     def to_text(self) -> str:
@@ -58,7 +58,7 @@ class PinnedOptions:
         """
         try:
             node = orjson.loads(text)
-            return cls(node["project"], TableOptions(**node["shape"]), node["part_bytes"])
+            return cls(node["project"], BigQueryTableOptions(**node["shape"]), node["part_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpoolError(
                 f"the pinned options of the BigQuery sink are not known to this version: {text}",

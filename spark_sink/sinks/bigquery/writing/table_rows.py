@@ -16,7 +16,13 @@ from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.loads import Loading
 from spark_sink.sinks.bigquery.rows.builder import RowBuilder
 from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes, Rejections
-from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, BigQueryTarget, TableOptions
+from spark_sink.sinks.bigquery.tables.table import (
+    MERGE,
+    MERGE_LOAD,
+    BigQueryTable,
+    BigQueryTableOptions,
+    BigQueryTarget,
+)
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.row_slices import size_of, slices_of
@@ -222,7 +228,7 @@ class _ReadableRows:
 def row_writer(
     target: BigQueryTarget,
     table: BigQueryTable,
-    table_options: TableOptions,
+    table_options: BigQueryTableOptions,
     name: str,
     schema: Callable[[str], TableSchema],
 ) -> RowWriter:

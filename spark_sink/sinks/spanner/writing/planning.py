@@ -17,7 +17,7 @@ METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """The mutations that a unit becomes.
 
     Attributes:
@@ -31,7 +31,7 @@ class Plan:
     omitted: Mapping[tuple[str, str], int]
 
 
-class Planner:
+class WritePlanner:
     """Plans units.
 
     Args:
@@ -56,7 +56,7 @@ class Planner:
         for source in sorted(keys):
             self._sources[applying.table(source)].append(source)
 
-    def plan(self, unit: Unit) -> Plan:
+    def plan(self, unit: Unit) -> WritePlan:
         """The mutations of a unit."""
         mutations: list[tuple[int, RowMutation]] = []
         deleted_last: list[tuple[int, RowMutation]] = []
@@ -87,7 +87,7 @@ class Planner:
         if self._applying.mode == "transactions":
             mutations = list(self._without_cascades(mutations, deleted_last))
         takes_others = any(self._tables[one.table].takes_others for _, one in deleted_last)
-        return Plan(leveled(mutations, deleted_last, takes_others=takes_others), rejected, found.omitted)
+        return WritePlan(leveled(mutations, deleted_last, takes_others=takes_others), rejected, found.omitted)
 
     def why_not(
         self, table: str, columns: Sequence[str] | Mapping[str, object], key_columns: Sequence[str] = ()

@@ -17,7 +17,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.writing.mutations import WRITE, RowMutation, encoded
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
 from spark_sink.sinks.spanner.writing.transactions import Read, Transactions
-from spark_sink.sinks.spanner.writing.units import Position
+from spark_sink.sinks.spanner.writing.units import UnitPosition
 
 TABLE = "spanner_cdc_progress"
 
@@ -57,7 +57,7 @@ def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
 class Claimed(NamedTuple):
     """The position up to which a spool is applied, and the identity of the last epoch; empty if it is not known."""
 
-    position: Position
+    position: UnitPosition
     identity: str
 
     @property
@@ -82,7 +82,7 @@ class Progress:
     owner: str
     identities: Mapping[int, str]
 
-    def claim(self, first: Position | None) -> Claimed:
+    def claim(self, first: UnitPosition | None) -> Claimed:
         """Takes the row over from its former owner; returns how far the spool is applied.
 
         Args:
@@ -109,7 +109,7 @@ class Progress:
         self.transactions.run(decide)
         return found[0]
 
-    def settle(self, at: Position) -> None:
+    def settle(self, at: UnitPosition) -> None:
         """Waits until no commit that was not answered can take effect later, if there is one.
 
         Such a commit has read the row: writing it makes Spanner end that transaction one way or the other.
@@ -132,7 +132,7 @@ class Progress:
 
         self.transactions.run(decide)
 
-    def advance(self, start: Position, end: Position, mutations: Iterable[Message] = ()) -> None:
+    def advance(self, start: UnitPosition, end: UnitPosition, mutations: Iterable[Message] = ()) -> None:
         """Commits mutations and the position after them, unless that is done already.
 
         Raises:
@@ -159,14 +159,14 @@ class Progress:
             )
         return row
 
-    def _written(self, at: Position, identity: str) -> list[Message]:
+    def _written(self, at: UnitPosition, identity: str) -> list[Message]:
         values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
         row = MergedRow(TABLE, (self.sink,), ("sink",), {})
         return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
 
 
-def _position(row: Read) -> Position:
-    return Position(int(row[1]), int(row[2]))
+def _position(row: Read) -> UnitPosition:
+    return UnitPosition(int(row[1]), int(row[2]))
 
 
 STARTS_OVER = "give the sink another sink.name, which applies every epoch that is kept again, over what is there."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from spark_sink.sinks.spanner.writing.row_merger import Change
 
 
-class Position(NamedTuple):
+class UnitPosition(NamedTuple):
     """The position up to which a spool is applied: all epochs before ``epoch``, and ``events`` events of it."""
 
     epoch: int
@@ -25,8 +25,8 @@ class Unit:
         transactions: the changes of each.
     """
 
-    start: Position
-    end: Position
+    start: UnitPosition
+    end: UnitPosition
     transactions: list[list[Change]] = field(default_factory=list)
 
     @property
@@ -39,11 +39,13 @@ class Unit:
         middle = len(self.transactions) // 2
         first, second = self.transactions[:middle], self.transactions[middle:]
         epoch, events = second[0][0].at
-        between = Position(epoch, events)
+        between = UnitPosition(epoch, events)
         return Unit(self.start, between, first), Unit(between, self.end, second)
 
 
-def units(changes: Iterable[Change], *, start: Position, end: Position, most: int, most_bytes: int) -> Iterator[Unit]:
+def units(
+    changes: Iterable[Change], *, start: UnitPosition, end: UnitPosition, most: int, most_bytes: int
+) -> Iterator[Unit]:
     """Groups changes into units.
 
     Args:
@@ -59,7 +61,7 @@ def units(changes: Iterable[Change], *, start: Position, end: Position, most: in
         transaction = list(found)
         length = sum(len(change.payload) for change in transaction)
         if unit.transactions and (held + len(transaction) > most or size + length > most_bytes):
-            unit.end = Position(*transaction[0].at)
+            unit.end = UnitPosition(*transaction[0].at)
             yield unit
             unit, held, size = Unit(unit.end, unit.end), 0, 0
         unit.transactions.append(transaction)

@@ -20,7 +20,7 @@ import grpc
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.writing.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
-from spark_sink.sinks.spanner.writing.planning import Plan, Planner, is_of_user
+from spark_sink.sinks.spanner.writing.planning import WritePlan, WritePlanner, is_of_user
 from spark_sink.sinks.spanner.writing.progress import Progress
 from spark_sink.sinks.spanner.writing.row_merger import Change, MergedRow
 from spark_sink.sinks.spanner.writing.transactions import THREADS, RefusedError
@@ -72,7 +72,7 @@ class UnitWriter:
         applying: the options.
     """
 
-    def __init__(self, planner: Planner, progress: Progress, applying: Applying) -> None:
+    def __init__(self, planner: WritePlanner, progress: Progress, applying: Applying) -> None:
         self._planner = planner
         self._progress = progress
         self._write = self._transactions if applying.mode == "transactions" else self._rows
@@ -115,7 +115,7 @@ class UnitWriter:
         yield Written({}, [Rejection(change, whole, brief) for change in changes], _stopped(plan))
         self._progress.advance(unit.start, unit.end)
 
-    def _refusal(self, unit: Unit, plan: Plan) -> RefusedError | None:
+    def _refusal(self, unit: Unit, plan: WritePlan) -> RefusedError | None:
         """Commits a unit; returns why Spanner refuses it, or None.
 
         In which order the mutations of a transaction satisfy every constraint is not known: another one is tried.
@@ -173,7 +173,7 @@ class UnitWriter:
             waiting, alone = _divided(left)
         return alone
 
-    def _rejected(self, plan: Plan, refused: Refused) -> list[Rejection]:
+    def _rejected(self, plan: WritePlan, refused: Refused) -> list[Rejection]:
         rows: list[tuple[MergedRow, str, str]] = [
             *((row, why, why) for row, why in plan.rejected),
             *((one.row, *self._why(one, error)) for one, error in refused),
@@ -226,7 +226,7 @@ def _divided(refused: Refused) -> tuple[Refused, Refused]:
     return [one for one in refused if one[1].code not in _OF_ONE_ROW], alone
 
 
-def _stopped(plan: Plan) -> Mapping[str, str]:
+def _stopped(plan: WritePlan) -> Mapping[str, str]:
     return {row.table: why for row, why in plan.rejected}
 
 

@@ -20,7 +20,7 @@ from connector.reader.stopping import StopRequest
 from spark_sink.reading.windows import job, process, running
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.reading.windows.running import result_or_stop
-from spark_sink.run import Event
+from spark_sink.run import SinkEvent
 from tests.integration.commands import until
 from tests.spark_sink.reading.windows.windows import configured, manifests, served
 
@@ -149,4 +149,4 @@ def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
         pytest.raises(StreamError, match="cancelled without a signal"),
         process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
     ):
-        assert events.get() is Event.INPUT_ENDED
+        assert events.get() is SinkEvent.INPUT_ENDED

@@ -15,7 +15,7 @@ from connector.config import validated
 from connector.spool import consumers
 from connector.spool.sink_report import NOTHING, SinkFailure, report_of, write_report
 from connector.telemetry import spans
-from spark_sink.run import Event, Events, Sink
+from spark_sink.run import Events, Sink, SinkEvent
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery
 from spark_sink.sinks.shared.feed import Feed
@@ -67,7 +67,7 @@ def test_a_sink_ends_when_what_it_drains_is_delivered_whatever_else_there_is(spo
 
     delivery.drain = drained_and_done  # type: ignore[method-assign]
     sink._deliver(cast("StreamingQuery", Query()), events)
-    assert events.get_nowait() is Event.QUERY_ENDED
+    assert events.get_nowait() is SinkEvent.QUERY_ENDED
     assert sink._is_drained
 
 

@@ -12,7 +12,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.changes import changes_of
 from spark_sink.sinks.spanner.source import applied
 from spark_sink.sinks.spanner.writing.transactions import Transactions
-from spark_sink.sinks.spanner.writing.units import Position
+from spark_sink.sinks.spanner.writing.units import UnitPosition
 from spark_sink.sinks.spanner.writing.writer import MOST_CHANGES
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.applying import ARTISTS, Replica
@@ -177,7 +177,7 @@ def test_rows_have_their_commit_timestamp_and_sequence_number_by_option(
     replica.apply()
     ((_, timestamp, number),) = replica.rows("Marked", "Id", "source_commit_timestamp", "source_change_sequence_number")
     assert timestamp.isoformat() == "2026-03-01T10:00:00+00:00"  # type: ignore[attr-defined]
-    (change,) = changes_of(spool.spool, replica.partition().manifests, Position(0, 0))
+    (change,) = changes_of(spool.spool, replica.partition().manifests, UnitPosition(0, 0))
     assert number == change.sequence
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_sink.sinks.spanner.writing.row_merger import Change, Key, Value, merged
-from spark_sink.sinks.spanner.writing.units import Position, units
+from spark_sink.sinks.spanner.writing.units import UnitPosition, units
 
 COLUMNS = ("A", "B", "C")
 KEYS = {"T": ("Id",)}
@@ -76,7 +76,7 @@ def test_changes_that_are_applied_twice_make_the_same_rows(changes: list[Change]
 
 @given(histories(), st.integers(1, 8), st.integers(1, 200))
 def test_units_are_whole_transactions_and_follow_one_another(changes: list[Change], most: int, most_bytes: int) -> None:
-    start, end = Position(1, 0), Position(2, 0)
+    start, end = UnitPosition(1, 0), UnitPosition(2, 0)
     found = list(units(changes, start=start, end=end, most=most, most_bytes=most_bytes))
     assert [change for unit in found for change in unit.changes] == changes
     for one, other in pairwise(found):

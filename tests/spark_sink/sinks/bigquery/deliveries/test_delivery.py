@@ -17,7 +17,7 @@ from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.merging import loads
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
-from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from tests.property import bigquery_merging
 from tests.spark_sink.sinks.bigquery.deliveries.histories import (
@@ -278,7 +278,7 @@ def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_
     assert isinstance(config.sink, BigQueryConfig)
     client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
     client.create_dataset(scenario.dataset, "US")
-    table = bigquery_table(bigquery_merging.SCHEMA, TableOptions(scenario.dataset, "merge-load"))
+    table = bigquery_table(bigquery_merging.SCHEMA, BigQueryTableOptions(scenario.dataset, "merge-load"))
     client.create(table)
     merged_by_hand = bigquery_merging.Merged()
     rows = bigquery_merging.rows_of([drawn(random) for _ in range(30)])

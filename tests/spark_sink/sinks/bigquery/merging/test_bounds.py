@@ -14,7 +14,7 @@ from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.bounds import bound_of, bounded
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, bigquery_table
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SinkRun, configured
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -25,7 +25,7 @@ def table_of(partition_by: str = "", **keys: str) -> BigQueryTable:
     ]
     other = ColumnType("Placed", '{"code":"DATE"}', False, 9)
     schema = TableSchema("Orders", (*columns, other), tuple(keys))
-    return bigquery_table(schema, TableOptions("d", "merge-load", partition_by=partition_by))
+    return bigquery_table(schema, BigQueryTableOptions("d", "merge-load", partition_by=partition_by))
 
 
 def bound(code: str, *values: object) -> str:

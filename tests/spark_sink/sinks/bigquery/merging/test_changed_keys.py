@@ -10,7 +10,7 @@ from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, bigquery_table
 from tests.connector.builders import AT
 from tests.local_bigquery import LocalBigQuery
 from tests.property import bigquery_merging
@@ -38,7 +38,7 @@ class Statements:
         self.client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
         self.client.create_dataset(scenario.dataset, "US")
         self.table: BigQueryTable = bigquery_table(
-            bigquery_merging.SCHEMA, TableOptions(scenario.dataset, "merge-load")
+            bigquery_merging.SCHEMA, BigQueryTableOptions(scenario.dataset, "merge-load")
         )
         self.notes = changed_keys(self.table)
         self.client.create(self.table)

@@ -12,11 +12,11 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery import jobs
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.turns import Turns
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, BigQueryTarget, bigquery_table
 from tests.property.bigquery_merging import SCHEMA
 from tests.spark_sink.spools import SpoolMaker
 
-TABLE = bigquery_table(SCHEMA, TableOptions("ds", "merge-load"))
+TABLE = bigquery_table(SCHEMA, BigQueryTableOptions("ds", "merge-load"))
 
 
 class Running:
@@ -73,7 +73,7 @@ def test_of_many_processes_one_merges_into_a_table_at_a_time(spool: SpoolMaker) 
 
 def test_tables_do_not_wait_for_each_other(spool: SpoolMaker) -> None:
     running = Running()  # which fails the test if it is asked for a job
-    other = bigquery_table(SCHEMA, TableOptions("other", "merge-load"))
+    other = bigquery_table(SCHEMA, BigQueryTableOptions("other", "merge-load"))
     for table in (TABLE, other):
         Turns(spool.spool, RunningClient(running), "p", table).take("job")
 

@@ -11,7 +11,7 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from spark_sink.sinks.bigquery.rows.builder import BuiltRows, RowBuilder
-from spark_sink.sinks.bigquery.tables.table import Mode, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Mode, bigquery_table
 from tests.connector.builders import column, record
 
 NOW = 1_790_000_000_123_456_789
@@ -56,7 +56,9 @@ def enveloped(*records: DataChangeRecord) -> pa.RecordBatch:
 
 
 def builder_of(columns: tuple[ColumnType, ...], mode: Mode = "append-only", **options: str) -> RowBuilder:
-    return RowBuilder(bigquery_table(TableSchema.of("Singers", columns), TableOptions("ds", mode, **options)), mode)
+    return RowBuilder(
+        bigquery_table(TableSchema.of("Singers", columns), BigQueryTableOptions("ds", mode, **options)), mode
+    )
 
 
 def change(columns: tuple[ColumnType, ...], *payloads: str, **changed: Any) -> DataChangeRecord:

@@ -11,7 +11,7 @@ from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.client import ExistingTable
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
-from spark_sink.sinks.bigquery.tables.table import Field, TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Field, bigquery_table
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import Delivered, Scenario, ids_of
 from tests.spark_sink.sinks.bigquery.tables.edits import (
     STREAMED,
@@ -129,7 +129,7 @@ def test_a_column_of_the_key_that_is_gone_is_not_advised_to_be_added(
 
 
 def test_a_clustered_column_of_a_table_without_a_key_is_not_advised_to_be_renamed() -> None:
-    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), TableOptions("d", "append-only"))
+    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), BigQueryTableOptions("d", "append-only"))
     fields = {field.name.lower(): field for field in table.fields} | {"id": Field("Id", "INT64")}
     (clustered,) = mismatches("p.d.T", table, ExistingTable(fields, (), None, ("Id",)))
     assert clustered.startswith("column Id is INT64 in BigQuery, and would be STRING: drop the table there")

@@ -10,7 +10,7 @@ from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
 from spark_sink.sinks.bigquery.merging.lengths import too_long
 from spark_sink.sinks.bigquery.merging.statements import LONGEST_STATEMENT, late_statement, merge_statement
-from spark_sink.sinks.bigquery.tables.table import TableOptions, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import Delivered, MakeScenario, Sealing, ids_of
 from tests.spark_sink.sinks.bigquery.tables.edits import STREAMED, dead_letters_of, like, reasons_of, replay
@@ -123,7 +123,7 @@ def test_columns_called_as_those_of_a_staging_table_or_its_aliases_are_merged(
 
 
 def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None:
-    table = bigquery_table(TableSchema.of("T", [KEY]), TableOptions("d", "merge-load"))
+    table = bigquery_table(TableSchema.of("T", [KEY]), BigQueryTableOptions("d", "merge-load"))
     merge = merge_statement(table, "p.d.T", "p.d.staging")
     assert merge.startswith("MERGE `p.d.T` t USING `p.d.staging` s ON t.`Id` = s.`Id` WHEN MATCHED AND s.datastream_m")
     assert "AND s._spanner_deleted THEN DELETE" in merge
@@ -137,7 +137,7 @@ def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None
 def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_to_be_too_long(
     columns: int, length: int, kind: str, fits: bool
 ) -> None:
-    table = bigquery_table(wide(columns, length, kind), TableOptions("d" * 100, "merge-load", prefix="p" * 100))
+    table = bigquery_table(wide(columns, length, kind), BigQueryTableOptions("d" * 100, "merge-load", prefix="p" * 100))
     assert (too_long(table, "a" * 30) is None) == fits
     staging = f"{'a' * 30}.{'d' * 100}.{'s' * 160}"
     into, changed = f"{'a' * 30}.{'d' * 100}.{table.name}", f"{'a' * 30}.{'d' * 100}.{changed_keys(table).name}"

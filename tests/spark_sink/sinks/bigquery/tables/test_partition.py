@@ -8,7 +8,13 @@ from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.tables.partition import Partition, parse
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Mode, TableOptions, bigquery_table, errors_of_stream
+from spark_sink.sinks.bigquery.tables.table import (
+    BigQueryTable,
+    BigQueryTableOptions,
+    Mode,
+    bigquery_table,
+    errors_of_stream,
+)
 
 ORDERS = TableSchema(
     "Orders",
@@ -51,7 +57,7 @@ def test_a_column_is_named_as_in_the_source_and_partitions_as_in_bigquery() -> N
     source = TableSchema(
         "Orders", (ORDERS.columns[0], ColumnType("Placed-on", '{"code":"TIMESTAMP"}', False, 2)), ("Id",)
     )
-    made = bigquery_table(source, TableOptions("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
+    made = bigquery_table(source, BigQueryTableOptions("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
     assert made.partition == Partition("Placed_on", "hour")
 
 
@@ -78,7 +84,7 @@ def test_tables_that_are_merged_into_have_no_time_of_arrival() -> None:
 
 
 def test_check_says_what_cannot_be_partitioned() -> None:
-    table_options = TableOptions("d", "append-only", partition_by='{"Orders":"Gone"}')
+    table_options = BigQueryTableOptions("d", "append-only", partition_by='{"Orders":"Gone"}')
     (error,) = errors_of_stream(table_options, "Everything", "NEW_ROW", [ORDERS])
     assert error.startswith("sink.partition_by: table Orders cannot be partitioned by Gone")
 

@@ -10,9 +10,9 @@ from connector.core.schemas import TableSchema
 from spark_sink.sinks.bigquery.tables.table import (
     MERGE,
     SEPARATE_NAMES,
+    BigQueryTableOptions,
     Field,
     Mode,
-    TableOptions,
     bigquery_name,
     bigquery_table,
     collisions,
@@ -67,8 +67,8 @@ def array_of(element: str) -> str:
     return f'{{"array_element_type":{element},"code":"ARRAY"}}'
 
 
-def table_options(mode: Mode = "append-only", **options: str) -> TableOptions:
-    return TableOptions(**{"dataset": "ds", "mode": mode, **options})  # type: ignore[arg-type]
+def table_options(mode: Mode = "append-only", **options: str) -> BigQueryTableOptions:
+    return BigQueryTableOptions(**{"dataset": "ds", "mode": mode, **options})  # type: ignore[arg-type]
 
 
 def schema(*columns: ColumnType, table: str = "Singers", keys: tuple[str, ...] = ()) -> TableSchema:

@@ -21,7 +21,7 @@ from spark_sink.errors import PermanentError
 from spark_sink.sinks.spanner import creation, schema_changes
 from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.creation import make_nullable
-from spark_sink.sinks.spanner.destination_tables import Destination, awaited_destination
+from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
 from spark_sink.sinks.spanner.schema_changes import change_tables
 from tests.retried import noted_causes, still_retried
 
@@ -154,7 +154,7 @@ def test_a_destination_whose_columns_cannot_be_read_is_advised_on_by_its_own_sec
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client, "PATIENCE", 0.1)
-    found = Destination(GOOGLESQL, Relations((), {}, frozenset(), {}, frozenset()), {})
+    found = DestinationDatabase(GOOGLESQL, Relations((), {}, frozenset(), {}, frozenset()), {})
     monkeypatch.setattr(creation, "awaited_destination", lambda *_: found)
     with pytest.raises(UnreachableError, match=r"or sink\.emulator_host"):
         make_nullable({"T": ["c"]}, Target("p", "i", "d", None, "127.0.0.1:1"))
