@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -18,7 +18,7 @@ SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/sinks/files
 DATABASES := tests/integration/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# ALSO="test-lakehouse test-lower-bounds" runs those beside them, as CI does.
+# ALSO="test-lakehouse test-lower-bounds test-newest-python" runs those beside them, as CI does.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
@@ -123,6 +123,36 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
 	@$(OLDEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
+
+# The purest tests on the newest Python that is found here, if it is newer than PYTHON; in an environment of its own with little more than
+# these need.
+NEWEST := $(VENV)/newest
+
+test-newest-python: $(NEWEST)/.installed
+	@if [ -e $(NEWEST)/bin/python ]; then $(NEWEST)/bin/python --version; \
+	    $(NEWEST)/bin/python -m pytest tests/connector/core tests/connector/envelope tests/connector/spanner/decoding; \
+	  else echo "Skipped: no Python is found that is newer than $$($(PYTHON) --version) and named in pyproject.toml's classifiers."; fi $(LATER)
+
+$(NEWEST)/.installed: pyproject.toml .ci/pythons.py
+	@rm -rf $(NEWEST) && mkdir -p $(NEWEST)
+	@python=$$($(PYTHON) .ci/pythons.py newest); [ -z "$$python" ] || { \
+	  echo "Installing what the purest tests need into $(NEWEST), with $$python..."; $$python -m venv --clear $(NEWEST); \
+	  $(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[avro,gcs]" hypothesis proto-plus pytest pytest-timeout && \
+	  touch $@; }
+
+# The pure tests, those on the emulator, and the demo, on the oldest and the newest Python that are found here: PYTHONS="PATH..." for others.
+PYTHONS ?= $(shell $(PYTHON) .ci/pythons.py ends)
+
+test-python-versions: setup
+	@set -e; for python in $(PYTHONS); do \
+	  venv=$(VENV)/python-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  [ -e $$venv/.installed ] || { echo "Installing into $$venv..."; $$python -m venv --clear $$venv; \
+	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]"; \
+	    touch $$venv/.installed; }; \
+	  $$venv/bin/python --version; \
+	  $$venv/bin/python -m pytest -m "not spark and not container" $(or $(TESTS),$(PURE) tests/emulator $(wildcard tests/integration/test_*.py)); \
+	  $$venv/bin/python -m emulator.demo --output $(VENV)/demo-output; \
+	done
 
 # The source's tests on every PySpark that it supports: VERSIONS="4.1" for one. CI runs the newest, and parts on the oldest.
 VERSIONS ?= 4.0 4.1 4.2 4.3

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,7 +13,8 @@ from tests.java import spark_home
 from tests.property.effort import share_of
 
 without_pandas.hide()
-os.environ.setdefault("SPARK_HOME", spark_home())
+if find_spec("pyspark"):  # the purest tests run where there is none
+    os.environ.setdefault("SPARK_HOME", spark_home())
 
 from tests.cloud_storage import bucket as bucket  # noqa: E402
 from tests.cloud_storage import cloud_storage as cloud_storage  # noqa: E402

@@ -102,6 +102,14 @@ def test_both_distributions_have_one_version_and_the_same_lower_bounds() -> None
     assert dependencies - {own} | set(container) <= set(project()["optional-dependencies"]["dev"])
 
 
+def test_both_distributions_name_the_same_pythons_without_a_gap_from_the_oldest_that_is_required() -> None:
+    named = [one.rpartition(" ")[2] for one in project()["classifiers"] if ":: Python :: 3." in one]
+    minors = [int(version.removeprefix("3.")) for version in named]
+    assert project()["requires-python"] == project("testing")["requires-python"] == f">={named[0]}"
+    assert minors == list(range(minors[0], minors[-1] + 1))
+    assert set(named) == {one.rpartition(" ")[2] for one in project("testing")["classifiers"] if ":: 3." in one}
+
+
 def test_every_requirement_of_every_extra_has_a_lower_bound_that_is_tested(capsys: pytest.CaptureFixture[str]) -> None:
     script = runpy.run_path(str(ROOT / ".ci" / "lower_bounds.py"))
     script["main"]()

@@ -23,7 +23,7 @@ case "$*" in $FAILING) echo "FAILED tests/test_a.py::test_b - it failed"; exit 1
 def project(tmp_path: Path) -> Path:
     """The Makefile, with an environment whose programs test nothing."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "tests/java.py", ".ci/lower_bounds.py", "venv/.installed"):
+    for name in ("pyproject.toml", "tests/java.py", ".ci/lower_bounds.py", ".ci/pythons.py", "venv/.installed"):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -69,3 +69,9 @@ def test_no_lane_is_named_when_all_pass(project: Path) -> None:
     made = make_test(project, "nothing")
     assert made.returncode == 0
     assert "Failed" not in made.stderr
+
+
+def test_a_machine_without_a_newer_python_skips_its_lane_and_says_so(project: Path) -> None:
+    made = make_test(project, "nothing", "ALSO=test-newest-python")
+    assert made.returncode == 0
+    assert "Skipped: no Python is found that is newer than " in made.stdout
