@@ -2,7 +2,7 @@
 
 Libraries' exceptions are translated where they are caught and kept as the cause. Each error has the exit code that the
 commands promise: 1 failed, and a restart may succeed; 2 invalid usage or configuration; 3 data no longer retained; 4
-failed permanently. After 4 every restart meets the same error until somebody mends its cause.
+failed permanently. After 4 every restart meets the same error until its cause is mended.
 """
 
 import errno

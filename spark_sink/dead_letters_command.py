@@ -127,7 +127,7 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
             "some dead letters belong to a micro-batch that is not finished: run the sink until it is,"
             " stop the sink, and replay again"
         )
-    return 1 if done.refused or done.waiting else 0
+    return 1 if done.rejected or done.waiting else 0
 
 
 def _of_table(store: DeadLetters, table: str) -> str:
@@ -142,13 +142,13 @@ class Replayed:
 
     Attributes:
         sent: dead letters that the destination accepted.
-        refused: those that it rejected again.
+        rejected: those that it rejected again.
         waiting: those of a micro-batch that is not finished.
         left: files that were not tried.
     """
 
     sent: int = 0
-    refused: int = 0
+    rejected: int = 0
     waiting: int = 0
     left: int = 0
 
@@ -180,12 +180,12 @@ def replayed(
         with Progress(_log, "replaying dead letters", log.terminal(), sum(file.count for file in files)) as progress:
             rejected, accepted = replaying.send(files, progress), 0
             while again is not None and rejected and done.sent > accepted and not received:
-                accepted, done.refused = done.sent, 0
+                accepted, done.rejected = done.sent, 0
                 rejected = replaying.send([file for file in again() if file.path in rejected], progress)
     finally:
         waiting = f", {done.waiting} not written" if done.waiting else ""
-        why = " (`spanner-cdc dead-letters list` has the reasons)" if done.refused else ""
-        _print(f"{_counted(done.sent, 'dead letter')} accepted, {done.refused} rejected again{why}{waiting}")
+        why = " (`spanner-cdc dead-letters list` has the reasons)" if done.rejected else ""
+        _print(f"{_counted(done.sent, 'dead letter')} accepted, {done.rejected} rejected again{why}{waiting}")
         if done.left:
             _print(f"{_files(done.left)} not replayed")
     return done
@@ -215,13 +215,13 @@ class _Replaying:
         for file in files:
             if self._received:
                 break
-            before = done.refused
+            before = done.rejected
             self._send(file)
-            if done.refused > before:
+            if done.rejected > before:
                 rejected.add(file.path)
             done.left -= 1
             tried += file.count
-            progress.show(tried, accepted=done.sent, rejected=done.refused)
+            progress.show(tried, accepted=done.sent, rejected=done.rejected)
         return rejected
 
     def _send(self, file: DeadLetterFile) -> None:
@@ -230,14 +230,14 @@ class _Replaying:
         except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
             self._there[file.table] -= file.count
             return
-        refused = self._replay.send(file.name, rows)
-        if refused is None:
+        rejected = self._replay.send(file.name, rows)
+        if rejected is None:
             self.done.waiting += rows.num_rows
             return
-        again = dict(refused)
+        again = dict(rejected)
         kept = sorted(again)
         self.done.sent += rows.num_rows - len(kept)
-        self.done.refused += len(kept)
+        self.done.rejected += len(kept)
         self._there[file.table] -= rows.num_rows - len(kept)
         # Before the last of them is removed: without dead letters there is no further replay.
         self._replay.tried(rows.column("object")[0].as_py(), left=self._there[file.table])

@@ -105,8 +105,10 @@ def lines_of(one: Report) -> list[str]:
     assert isinstance(tables, list)
     done = sum(table["state"] == "done" for table in tables)
     rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
-    refused = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""
-    lines = [f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{refused}{rest}"]
+    dead_letters = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""
+    lines = [
+        f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{dead_letters}{rest}"
+    ]
     for table in tables:
         why = f": {table['why']}" if table["why"] else ""
         lines.append(

@@ -134,7 +134,7 @@ def test_a_stopped_table_stays_stopped_until_its_dead_letters_are_replayed_and_h
 def test_a_replay_before_the_table_is_mended_changes_nothing(sink: Sink) -> None:
     sink.deliver(2)
     sink.deliver(3)
-    assert sink.replay() == Replayed(refused=2)
+    assert sink.replay() == Replayed(rejected=2)
     assert sink.letters() == 2
     assert list(sink.stopped) == ["Singers"]
     assert appended(sink, "Singers") == [(1, 1)]
@@ -181,11 +181,11 @@ def test_a_table_whose_name_another_one_had_is_replayed_once_that_is_excluded(
     sink = Sink(lake, tmp_path, format="parquet", mode="append")
     sink.maker.seal(change(1, [1], table="a.b"), change(1, [2], table="a_b"))
     sink.deliver(1)
-    assert sink.replay() == Replayed(refused=2)
+    assert sink.replay() == Replayed(rejected=2)
     tables = sink.config.source.tables.model_copy(update={"exclude": ("a.b",)})
     source = sink.config.source.model_copy(update={"tables": tables})
     sink.config = sink.config.model_copy(update={"source": source})
-    assert sink.replay() == Replayed(sent=1, refused=1)
+    assert sink.replay() == Replayed(sent=1, rejected=1)
     assert appended(sink, "a_b") == [(2, 1)]
 
 
@@ -198,7 +198,7 @@ def test_dead_letters_of_another_spool_are_rejected(sink: Sink, tmp_path: Path) 
     other.maker.seal(change(1, [1]))
     other.restart()
     other.deliver(1)
-    assert other.replay() == Replayed(refused=1)
+    assert other.replay() == Replayed(rejected=1)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_merged_table_has_the_rows_of_the_source_after_a_replay(
         sink.deliver(epoch)
     assert "column Age" in sink.stopped["Singers"]
     assert lake.table(target(sink.path, merging_format, "Albums")).count() == 2
-    assert sink.replay() == Replayed(refused=4)
+    assert sink.replay() == Replayed(rejected=4)
     (first, _) = sink.store.files()
     rows, why = sink.store.read(first)
     payload = rows.column("payload").to_pylist()

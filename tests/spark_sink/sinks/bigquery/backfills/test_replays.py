@@ -58,7 +58,7 @@ def test_dead_letters_of_an_earlier_backfill_stay_while_a_later_one_of_the_table
     first.done()
     all_deleted(scenario)
     later = Snapshot(scenario)
-    assert replay(scenario) == Replayed(refused=count)
+    assert replay(scenario) == Replayed(rejected=count)
     assert scenario.rows("Singers") == [], "what was deleted between the two is not restored"
     (reason,) = reasons_of(scenario)
     assert reason == (

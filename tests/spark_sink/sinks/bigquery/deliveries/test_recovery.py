@@ -76,7 +76,7 @@ def replay(config: Config, spool: SpoolMaker) -> tuple[int, int]:
     store = dead_letters(spool)
     with replay_into(config) as into:
         done = replayed(store, store.files(), into, [])
-    return done.sent, done.refused
+    return done.sent, done.rejected
 
 
 def retyped(double: BigQueryDouble, kind: str) -> None:

@@ -85,7 +85,7 @@ def test_rows_that_the_server_rejects_become_dead_letters_with_its_reason_and_th
 
     bigquery_double.take_all()
     bigquery_double.refuse("Name", "worse", "this is none either")  # the other is right now
-    assert replay(scenario) == Replayed(sent=2, refused=1)
+    assert replay(scenario) == Replayed(sent=2, rejected=1)
     assert [letter for letter, _ in dead_letters_of(scenario)] == [4]
     bigquery_double.take_all()
     assert replay(scenario) == Replayed(sent=1)
@@ -224,7 +224,7 @@ def test_a_row_of_more_than_10_mb_becomes_a_dead_letter_and_the_others_are_writt
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
     assert dead_letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
     assert [key for key, _ in names_of(scenario)] == [2, 3, 4]
-    assert replay(scenario) == Replayed(refused=1)
+    assert replay(scenario) == Replayed(rejected=1)
 
 
 @pytest.mark.parametrize("mode", ["append-only", "merge"])

@@ -45,7 +45,7 @@ def test_a_table_whose_type_is_changed_back_continues_without_a_repair(
     seal([2], columns=(KEY, BYTES), values={"Name": "aGk="})
     seal([3], values={"Name": "back"})
     scenario.run()
-    assert replay(scenario) == Replayed(sent=1, refused=1)
+    assert replay(scenario) == Replayed(sent=1, rejected=1)
     seal([4])
     scenario.run()
     assert ids_of(scenario) == [1, 3, 4]
@@ -153,7 +153,7 @@ def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Name TO Name_before")
     with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
         replay(scenario)
-    assert replay(scenario, arrays="json") == Replayed(refused=2), "advised to rename it"
+    assert replay(scenario, arrays="json") == Replayed(rejected=2), "advised to rename it"
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
     assert replay(scenario, arrays="json") == Replayed(sent=2)
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
@@ -167,7 +167,7 @@ def test_a_replay_uses_the_schemas_that_the_sink_has_delivered_and_not_sealed_on
     )
     seal([2, 3], values={"Name": "abcd"})
     seal([4], columns=(KEY, BYTES), values={"Name": "aGk="})
-    assert replay(scenario) == Replayed(refused=1)
+    assert replay(scenario) == Replayed(rejected=1)
     scenario.run()
     assert ids_of(scenario) == [2, 3]
 
@@ -181,7 +181,7 @@ def test_dead_letters_of_partial_rows_stay_and_hold_up_no_others(
     scenario.maker.seal(replace(partial, value_capture_type="NEW_VALUES"), record(START + 61 * SECOND, [2]))
     scenario.run()
     recreate(scenario, typed("Name", ""))
-    assert replay(scenario) == Replayed(sent=1, refused=1)
+    assert replay(scenario) == Replayed(sent=1, rejected=1)
     (reason,) = reasons_of(scenario)
     assert "has an update without the columns that did not change" in reason
     assert ids_of(scenario) == [2]
@@ -220,7 +220,7 @@ def test_dead_letters_whose_schema_the_spool_does_not_have_stay_and_hold_up_no_o
     (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     store.put("Singers", f"{former.maker.spool_id}_1_0", rows, ["x", "x"])
     store.put("Singers", f"{former.maker.spool_id}_2_0", rows.slice(1), ["x"])
-    assert replay(scenario) == Replayed(sent=1, refused=2)
+    assert replay(scenario) == Replayed(sent=1, rejected=2)
     assert ids_of(scenario) == [1, 5]
     (reason,) = reasons_of(scenario)
     assert reason.startswith(
@@ -283,7 +283,7 @@ def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
     scenario.query("ALTER TABLE `{}.Singers` ADD COLUMN Tags JSON")
     scenario.options["arrays"] = "json"
-    assert replay(scenario) == Replayed(sent=1, refused=1)
+    assert replay(scenario) == Replayed(sent=1, rejected=1)
     assert reasons_of(scenario) == {
         "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
     }

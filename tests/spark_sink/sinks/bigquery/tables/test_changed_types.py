@@ -60,7 +60,7 @@ def test_a_type_that_somebody_changed_stops_that_table_only_and_its_dead_letters
     seal([4], "Singers", "Other")
     scenario.run()
     assert report_of(scenario.maker.spool, "bigquery").stopped == {"Singers": reason}
-    assert replay(scenario) == Replayed(sent=0, refused=3, left=0)  # nothing is repaired
+    assert replay(scenario) == Replayed(sent=0, rejected=3, left=0)  # nothing is repaired
     assert (dead_letters_of(scenario), ids_of(scenario, "Other")) == ({"Singers": 3}, [1, 2, 3, 4])
 
     recreate(scenario, typed("Name", ""))

@@ -71,7 +71,7 @@ def test_a_replay_says_which_two_tables_would_be_one_and_sends_the_dead_letters_
     seal([5], "a_b")
     scenario.run()
     bigquery_double.take_all()
-    assert replay(scenario) == Replayed(sent=2, refused=3)
+    assert replay(scenario) == Replayed(sent=2, rejected=3)
     assert (ids_of(scenario, "a.b"), ids_of(scenario)) == ([1, 4], [4])
     assert dead_letters_of(scenario) == {"a_b": 3}
     (said,) = [line.fields for line in caplog.records if hasattr(line, "fields") and line.levelname == "WARNING"]
@@ -94,7 +94,7 @@ def test_a_table_that_was_dropped_keeps_its_dead_letters_and_holds_up_no_others_
     bigquery_double.take_all()
     definition = like(scenario, "A")
     bigquery_double.drop(*scenario.place("A"))
-    assert replay(scenario) == Replayed(sent=1, refused=1)
+    assert replay(scenario) == Replayed(sent=1, rejected=1)
     assert (ids_of(scenario, "B"), dead_letters_of(scenario)) == ([1, 2], {"A": 1})
     scenario.client.create_table(definition)
     assert replay(scenario) == Replayed(sent=1)

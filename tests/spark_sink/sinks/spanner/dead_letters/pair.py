@@ -124,7 +124,7 @@ class Pair:
         store = self.replica.dead_letters
         with replay_into(load(self.config())) as into:
             done = replayed(store, store.files(), into, [], again=store.files)
-        return done.sent, done.refused, done.waiting
+        return done.sent, done.rejected, done.waiting
 
     def command(self, *options: str) -> Done:
         """The same by the command."""

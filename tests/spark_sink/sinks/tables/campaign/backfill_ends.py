@@ -172,7 +172,7 @@ class BackfillEnds:
             replay = TablesReplay(config, config.sink, self._maker.spool, spools, self._spark)
             done = replayed(store, store.files(), replay, [])
             self.letters += done.sent
-            assert not done.refused, store.files()
+            assert not done.rejected, store.files()
             replay.settle()
 
     @contextmanager
