@@ -23,8 +23,8 @@ def cores(quota: Path = QUOTA) -> int:
 def collect_rarely() -> None:
     """Exempts all present objects from garbage collection, and collects new ones far less often.
 
-    Thousands of partitions are hundreds of thousands of objects that live long and form no cycles: with the default
-    thresholds the collector visits them so often that it takes a third of the reader's time.
+    Thousands of partitions are hundreds of thousands of long-lived objects without cycles. With the default thresholds
+    the collector visits them so often that it takes a third of the reader's time.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -1,8 +1,8 @@
 """``spanner-cdc dead-letters list|replay CONFIG``, in a process of its own: the connector imports no sink.
 
-A replay writes the dead letters file by file. What the destination has accepted is then removed from the file, so that
-a replay that is killed loses nothing; it may write those of one file twice, and destinations are idempotent. The first
-SIGINT or SIGTERM lets the current file finish, the second ends the replay at once.
+A replay writes the dead letters file by file. Accepted dead letters are then removed from the file, so that a killed
+replay loses nothing. It may write those of one file twice, and destinations are idempotent. The first SIGINT or SIGTERM
+lets the current file finish, the second ends the replay at once.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Data change records as columns: decoders make them, the epoch buffer slices them, the envelope is built of them.
 
-A row is a record, and the mods of a record are a list within it, so that Arrow slices, joins and sorts records at a
-cost that does not depend on their contents. The names and types of columns repeat from record to record and are held
-once, as a :class:`RecordSchema` that rows refer to by number. There is no Python object per row; :meth:`Changes.of` and
+A row is a record, and the mods of a record are a list within it. So Arrow slices, joins and sorts records at a cost
+that does not depend on their contents. The names and types of columns repeat from record to record and are held once,
+as a :class:`RecordSchema` that rows refer to by number. There is no Python object per row; :meth:`Changes.of` and
 :meth:`Changes.records` convert from and to the records of :mod:`connector.core.records`, cheaper for a few records.
 """
 

@@ -1,8 +1,8 @@
 """The position of a mod in its change stream's history, which an OpenCDC record has and reading can resume after. Pure.
 
 A position is a small JSON document with a version and a checksum. It has only properties of the mod, so it is the same
-on every replay, and enough to resume from: read from its commit timestamp, inclusive, and drop what is at or before the
-position in commit order. As text it is base64.
+on every replay. It is enough to resume from: read from its commit timestamp, inclusive, and drop what is at or before
+the position in commit order. As text it is base64.
 """
 
 from base64 import b64decode, b64encode

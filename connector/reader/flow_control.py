@@ -2,8 +2,8 @@
 
 A partition that is ahead of the watermark waits. The laggard that holds the watermark is exempt, because nothing can be
 sealed before it is read further. But it too waits if epochs that only wait for room in the spool fill the budget.
-Waiting partitions resume in the order of their progress, no more at once than there is room for: waking thousands for
-the room of one would cost more than reading what they return.
+Waiting partitions resume in the order of their progress, no more at once than there is room for. To wake thousands for
+the room of one would cost more than to read what they return.
 """
 
 import asyncio

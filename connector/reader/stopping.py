@@ -56,7 +56,7 @@ class StopRequest:
         """Surrounds the running of a reader: drains it when a stop is requested.
 
         If the reader has not drained in time it is cancelled, a warning is logged, and the context ends without an
-        error: what is not sealed is read again by the next run.
+        error. Unsealed records are read again by the next run.
         """
         self.reading = True
         limit = asyncio.timeout(None)

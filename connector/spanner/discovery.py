@@ -50,9 +50,9 @@ class MetadataAsOf:
 class ChangeStream:
     """A change stream: its options, set or default, and the tables that it watches at present.
 
-    ``data_types`` has the type of each column as the database spells it, by the names of table and column; ``options``
-    every option that is set, as the database spells it, by its name. Where it does not set ``retention_period``, the
-    documented default stands in for it: what Spanner still retains, only its answer to a query shows.
+    ``data_types`` has the type of each column as the database spells it, by the names of table and column. ``options``
+    has every option that is set, as the database spells it, by its name. Where it does not set ``retention_period``,
+    the documented default stands in for it: what Spanner still retains, only its answer to a query shows.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Limits how long a query waits for each message, as :func:`asyncio.timeout` does, at a tenth of the cost of each.
 
 One timer serves all waits of a query. When it fires it checks when the present wait started, and is set again for the
-time that this wait has left; between two waits it does nothing, and is set again by the next.
+time that this wait has left. Between two waits it does nothing, and is set again by the next.
 """
 
 import asyncio

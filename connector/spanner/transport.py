@@ -34,9 +34,9 @@ _PUMP_WINDOW = 512 * 1024
 """Bytes that Spanner may send to a stream before they are read.
 
 By default gRPC measures the network (``bdp_probe``) and lets a stream that is not read grow to what the network can
-carry: tens of megabytes on loopback, which also slow down the other streams of the channel. With a fixed window a
-stream holds the window and some 100 KB. In return no more than a window is sent each round trip, so that gRPC's default
-of 64 KiB would be too slow, and a larger window would be faster only on networks with a long round trip.
+carry. On loopback that is tens of megabytes, which also slow down the other streams of the channel. With a fixed window
+a stream holds the window and some 100 KB. In return no more than a window is sent each round trip. So gRPC's default of
+64 KiB would be too slow, and a larger window would be faster only on networks with a long round trip.
 """
 
 _KEEPALIVE: tuple[tuple[str, int], ...] = (

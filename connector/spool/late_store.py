@@ -3,8 +3,8 @@
 Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are. For
 a record that announces partitions it holds those partitions, and the range of commit timestamps that may be incomplete.
 A file's name begins with that range, so that a report needs only the names, and ends with the record's identity. If a
-record is received again, after a crash or by a task that is tried again, there is no second document: of an
-announcement the one with the wider range is kept. If two tasks store one at the same time, it is counted once.
+record is received again, after a crash or by a repeated task, there is no second document. Of an announcement the
+document with the wider range is kept. If two tasks store one at the same time, it is counted once.
 
 The partitions of a late announcement are in no cut until the next epoch is sealed. If the reader ends before that, they
 are found here: :func:`with_announced_late`.

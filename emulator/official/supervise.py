@@ -3,10 +3,10 @@
 `gateway_main` starts `emulator_main` and leaves it behind when it is killed, and an owner that is killed by SIGKILL
 cannot clean up. So this small program runs between them. It is started as a script (`python -I -S supervise.py
 OWNER_PID PROGRAM ARGUMENT...`, standard library only, for a quick start), and its standard input is a pipe that only
-the owner holds. It ends the group when that pipe is closed, when the owner is no longer its parent (a forked child of
-the owner may hold the pipe too), on SIGTERM, or when the program ends by itself. On Linux it adopts the group's
-orphans, so that it knows when all of them have ended. The supervisor leads the group, and the owner ends the group
-itself if the supervisor was killed.
+the owner holds. It ends the group when that pipe is closed, on SIGTERM, or when the program ends by itself. It also
+does when the owner is no longer its parent: a forked child of the owner may hold the pipe too. On Linux it adopts the
+group's orphans, so that it knows when all of them have ended. The supervisor leads the group, and the owner ends the
+group itself if the supervisor was killed.
 """
 
 from __future__ import annotations

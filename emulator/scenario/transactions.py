@@ -1,7 +1,7 @@
 """Draws the transactions of a scripted database against a model of its contents.
 
-They have what the official emulator cannot report: rows hold NaN and infinities, arrays with NULL elements, timestamps
-with nanoseconds and commit timestamps; transactions share commit timestamps; a column may be added to a table.
+They have what the official emulator cannot report. Rows hold NaN and infinities, arrays with NULL elements, timestamps
+with nanoseconds, and commit timestamps. Transactions share commit timestamps, and a column may be added to a table.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ class _Progress:
     def may_end_cleanly(self) -> bool:
         """True if Spanner might end the query here with OK without proving anything.
 
-        Not inside a row; not if the OK would prove that everything up to the query's end was sent; and not once
+        Not inside a row, and not if the OK would prove that everything up to the query's end was sent. Nor once
         partitions were announced, because then the OK says that the partition has finished.
         """
         announced = self._announcement is not None and self._frames.started > self._announcement

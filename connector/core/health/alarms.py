@@ -51,8 +51,8 @@ class Alarm:
 class ConsumerLag:
     """A consumer, and how many epochs it has not passed.
 
-    ``watermark`` is the timestamp up to which all that was committed is delivered, in nanoseconds since 1970: right
-    before the first commit of the spool that is not, or that of :attr:`Facts.spooled` if there is none.
+    ``watermark`` is the timestamp up to which all commits are delivered, in Unix nanoseconds. It is right before the
+    first commit in the spool that is not delivered, or :attr:`Facts.spooled` if there is none.
     """
 
     name: str

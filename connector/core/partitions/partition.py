@@ -122,9 +122,9 @@ class Partition:
         """Takes the end bound of a query that ended with OK, sent after Spanner's clock had passed the bound.
 
         The bound is proved when a second query in a row, from the progress that the first left and without moving it,
-        ends in the same way. A query over the past may end with OK and omit the record that ends its partition: if one
-        query were enough, what the partition's children hold up to the bound would be lost. If the second query returns
-        anything new, it counts as the first. This costs one more query of a partition, from its last record.
+        ends in the same way. A query over the past may end with OK and omit the record that ends its partition. If one
+        query were enough, the records of the partition's children up to the bound would be lost. If the second query
+        returns anything new, it counts as the first. This costs one more query of a partition, from its last record.
         """
         if self.doubted is not None and self.doubted[1] == self.progress:
             self.prove(min(bound, self.doubted[0]))

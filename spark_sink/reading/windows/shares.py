@@ -1,9 +1,9 @@
 """A batch source whose tasks read the shares of a window; internal to the reader on executors.
 
-A task that fails with an error of the connector yields that as a row of every slice and ends, so that Spark does not
-repeat what would fail again, and the driver needs no traceback. What a task has yielded before is not used then: Spark
-may run a task again after some slices are written, for instance where an executor was lost, and whoever takes any of
-its rows takes its error, too.
+A task that fails with an error of the connector yields it as a row of every slice and ends. So Spark does not repeat
+what would fail again, and the driver needs no traceback. What a task has yielded before is not used then: Spark may run
+a task again after some slices are written, for instance where an executor was lost, and whoever takes any of its rows
+takes its error, too.
 """
 
 import gc

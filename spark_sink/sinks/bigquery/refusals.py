@@ -12,7 +12,7 @@ from connector.refusals import Refusals
 class BigQueryRefusal(NamedTuple):
     """The reason why BigQuery refuses, as a clause, and a hint.
 
-    ``is_final`` says that only another configuration or another table cures it: a restart that waits for a person to
+    ``is_final`` says that only another configuration or another table cures it. A restart that waits for a person to
     grant or to enable something would ask for the same again, and may be billed for it.
     """
 

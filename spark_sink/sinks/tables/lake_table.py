@@ -5,8 +5,8 @@ and whether it is deleted. A change is merged only into a row with a smaller cha
 merged twice, or late, as the rows of a backfill are, changes nothing.
 
 A row of which only updates are known, from a change stream that captures only changes, has in ``_captured`` the names
-of the columns that they named; the others may have values in Spanner. A backfill fills them. It is NULL in every row
-that is whole.
+of the updated columns. The others may have values in Spanner. A backfill fills them. It is NULL in every row that is
+whole.
 """
 
 import re

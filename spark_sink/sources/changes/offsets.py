@@ -1,8 +1,8 @@
 """The position of a query: Spark's offset, as the JSON that Spark keeps in its checkpoint.
 
 Offset N means that every epoch up to and including N is done. Spark compares offsets as text, so the order of the keys
-is fixed. From the second offset on, an offset names the spool: if another spool is in the same folder, the checkpoint
-is rejected, because the query would skip the first epochs of that spool. It is also rejected if the spool is another
+is fixed. From the second offset on, an offset names the spool. If another spool is in the same folder, the checkpoint
+is refused, because the query would skip the first epochs of that spool. It is also refused if the spool is another
 copy of the same spool (:mod:`spark_sink.sources.changes.spool_copies`). Newer versions read the offsets of older ones;
 an older version rejects the offsets of a newer one.
 """

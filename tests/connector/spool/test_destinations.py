@@ -115,7 +115,7 @@ def test_a_sinks_name_is_checked(tmp_path: Path, name: str) -> None:
         config(tmp_path, name=name)
 
 
-def test_a_sink_is_named_by_its_type_and_others_have_dead_letters_of_their_own(tmp_path: Path) -> None:
-    assert (config(tmp_path).sink.name, config(tmp_path).sink.dead_letters) == ("files", "./dead-letters")
+def test_a_sink_is_named_by_its_type_and_its_dead_letters_are_in_a_folder_of_its_name(tmp_path: Path) -> None:
+    assert (config(tmp_path).sink.name, config(tmp_path).sink.dead_letters) == ("files", "./dead-letters/files")
     named = config(tmp_path, name="archive", dead_letters="gs://bucket/dead/").sink
     assert (named.name, named.dead_letters) == ("archive", "gs://bucket/dead/archive")
