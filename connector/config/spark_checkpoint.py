@@ -2,7 +2,7 @@
 
 An offset in it names the spool and the epoch up to which all is done. Over another spool the sink would skip the epochs
 up to that number, or deliver them again, so the query refuses it when it starts
-(:mod:`spark_sink.sources.changes.queried_spool`). Here it is found before anything starts.
+(:mod:`spark_sink.sources.changes.epoch_stream`). Here it is found before anything starts.
 """
 
 from contextlib import suppress
