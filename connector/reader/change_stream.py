@@ -23,7 +23,7 @@ from connector.process import cores
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
 from connector.reader.partition_reader import unreadable
-from connector.reader.read_state import QueriedStream, Queries, Range
+from connector.reader.read_state import QueriedStream, Range, SendsQueries
 from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SpannerClient
@@ -219,7 +219,7 @@ class OpenStream:
             )
 
     @asynccontextmanager
-    async def _read_in_workers(self, metrics: ReaderMetrics) -> AsyncIterator[Queries]:
+    async def _read_in_workers(self, metrics: ReaderMetrics) -> AsyncIterator[SendsQueries]:
         """The stream's queries, in worker processes if there are to be several."""
         if self.workers == 1:
             yield self.queries()

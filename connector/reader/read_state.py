@@ -15,7 +15,7 @@ from connector.spanner.partition_query import PartitionQuery
 from connector.telemetry.metrics import ReaderMetrics
 
 
-class Queries(Protocol):
+class SendsQueries(Protocol):
     """Sends partitions' queries, in this process or in others."""
 
     def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
@@ -36,7 +36,7 @@ class QueriedStream:
     """
 
     name: str
-    queries: Queries
+    queries: SendsQueries
     clock: SpannerClock
     heartbeat: int = SECOND
     window: int | None = None

@@ -34,7 +34,7 @@ LATE_EPOCHS = 20
 _log = Log(__name__)
 
 
-class Retention:
+class SpoolRetention:
     """Knows the epochs that a spool keeps, and deletes the others. For the spool's one writer.
 
     Args:

@@ -24,7 +24,7 @@ from connector.spool.cuts import CutWriter, cut_path
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import CUT_VERSION, PARTS_VERSION, VERSION, Manifest, SegmentFile, SourceName
 from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
-from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.retention import PRUNE_GRACE, SpoolRetention
 from connector.spool.segments import SegmentBuffer
 
 WRITER_LOCK = "writer.lock"
@@ -159,7 +159,7 @@ class SpoolWriter:
         self._writer = secrets.token_hex(8)
         self._cuts = CutWriter(spool.storage, self._writer)
         self.epoch = at.epoch
-        self._retention = Retention(spool, self._writer, at.epoch, progress)
+        self._retention = SpoolRetention(spool, self._writer, at.epoch, progress)
 
     @property
     def writer(self) -> str:
@@ -272,7 +272,7 @@ class SpoolWriter:
         return manifest
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
-        """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.Retention.prune`."""
+        """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.SpoolRetention.prune`."""
         return self._retention.prune(now=now, grace=grace)
 
     def _delete_files_of(self, number: int, files: Sequence[SegmentFile]) -> None:

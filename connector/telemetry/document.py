@@ -93,7 +93,7 @@ class Epochs(msgspec.Struct):
     newest: int | UnsetType = UNSET
 
 
-class BufferNode(msgspec.Struct):
+class Buffer(msgspec.Struct):
     """Records that are held in memory."""
 
     bytes: int
@@ -129,7 +129,7 @@ class SinkNode(msgspec.Struct):
     stopped_tables: dict[str, str]
 
 
-class RetentionNode(msgspec.Struct):
+class Retention(msgspec.Struct):
     """The time for which Spanner keeps records, and the time until those after the sealed watermark are gone."""
 
     seconds: float
@@ -138,7 +138,7 @@ class RetentionNode(msgspec.Struct):
     used: float | UnsetType = UNSET
 
 
-class QueriesNode(msgspec.Struct):
+class Queries(msgspec.Struct):
     """Partition queries sent, and their retries by the gRPC code of the error."""
 
     sent: int
@@ -160,15 +160,15 @@ class Status(msgspec.Struct):
     tables: list[TableThroughput]
     mods: dict[str, int]
     epochs: Epochs
-    buffer: BufferNode
+    buffer: Buffer
     spool: SpoolNode
     consumers: list[ConsumerNode]
     sink: SinkNode
-    queries: QueriesNode
+    queries: Queries
     errors: list[dict[str, Any]]
     backfills: list[dict[str, Any]]
     figures: dict[str, float]
-    retention: RetentionNode | UnsetType = UNSET
+    retention: Retention | UnsetType = UNSET
     window: dict[str, Any] | UnsetType = UNSET
     window_in_progress: dict[str, Any] | UnsetType = UNSET
 

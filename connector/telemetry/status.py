@@ -95,13 +95,13 @@ class Reporter:
             tables=self.history.tables(metrics),
             mods=dict(metrics.mods_by_type),
             epochs=document.Epochs(metrics.epochs, metrics.sealed_mods, metrics.newest_epoch or UNSET),
-            buffer=document.BufferNode(metrics.held_bytes),
+            buffer=document.Buffer(metrics.held_bytes),
             spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, metrics.spool_bytes),
             consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
                 config.sink.type, metrics.dead_letters, metrics.sink_restarts, dict(metrics.stopped_tables)
             ),
-            queries=document.QueriesNode(metrics.queries, dict(metrics.retries_by_code)),
+            queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
             errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             figures=figures(metrics),
@@ -131,14 +131,14 @@ class Reporter:
         since = self._metrics.alarms.since(alarm)
         return node | ({"since": format_rfc3339(since)} if since else {})
 
-    def _retention(self) -> "document.RetentionNode | document.UnsetType":
+    def _retention(self) -> "document.Retention | document.UnsetType":
         if not self._metrics.retention:
             return UNSET
         is_default = self._metrics.state().retention.is_default
         seconds, left = self._metrics.retention / SECOND, runway(self._metrics)
         if left is None:
-            return document.RetentionNode(seconds, is_default)
-        return document.RetentionNode(seconds, is_default, left, round(1 - left / seconds, 6))
+            return document.Retention(seconds, is_default)
+        return document.Retention(seconds, is_default, left, round(1 - left / seconds, 6))
 
 
 def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNode:

@@ -15,7 +15,7 @@ from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.read_state import QueriedStream, Queries, Range
+from connector.reader.read_state import QueriedStream, Range, SendsQueries
 from connector.reader.scheduler import Scheduler
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQuery
@@ -129,12 +129,12 @@ class _Sink:
 class WeighedQueries:
     """Queries that count the bytes of each partition's records."""
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: SendsQueries) -> None:
         self._queries = queries
         self.sizes: Counter[str] = Counter()
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As of :class:`connector.reader.read_state.Queries`."""
+        """As of :class:`connector.reader.read_state.SendsQueries`."""
         async with aclosing(self._queries.read(query)) as messages:
             async for items in messages:
                 size = sum(item.size for item in items if isinstance(item, Changes | DataChangeRecord))

@@ -254,14 +254,7 @@ def adding(
         columns: of each table.
         dialect: of both databases.
     """
-    return {
-        f"{table}.{column}": [
-            f"ALTER TABLE {_quoted(table, dialect)} ADD COLUMN {_quoted(column, dialect)} {types[table, column]}"
-        ]
-        for table, names in columns.items()
-        for column in sorted(names)
-        if (table, column) in types
-    }
+    return _altering("ADD COLUMN", types, columns, dialect)
 
 
 def relaxing(
@@ -284,13 +277,19 @@ def relaxing(
     nullable = dict(types)
     if dialect.name == "postgresql":
         nullable = {of: f"TYPE {kind}" if is_emulated else "DROP NOT NULL" for of, kind in types.items()}
+    return _altering("ALTER COLUMN", nullable, columns, dialect)
+
+
+def _altering(
+    change: str, suffixes: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
+) -> dict[str, list[str]]:
     return {
         f"{table}.{column}": [
-            f"ALTER TABLE {_quoted(table, dialect)} ALTER COLUMN {_quoted(column, dialect)} {nullable[table, column]}"
+            f"ALTER TABLE {_quoted(table, dialect)} {change} {_quoted(column, dialect)} {suffixes[table, column]}"
         ]
         for table, names in columns.items()
         for column in sorted(names)
-        if (table, column) in types
+        if (table, column) in suffixes
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from connector.spool.reading import Spool
-from connector.spool.retention import Retention
+from connector.spool.retention import SpoolRetention
 from connector.spool.storage.local import LocalStore
 from connector.spool.storage.store import FileStore
 from connector.spool.writing import initialize
@@ -86,15 +86,15 @@ def test_a_daemon_that_is_paused_before_it_sweeps_leaves_what_another_has_sealed
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = writer_of(spool)
-    sweep = Retention._sweep
+    sweep = SpoolRetention._sweep
 
-    def paused(writer: Retention) -> None:
+    def paused(writer: SpoolRetention) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(Retention, "_sweep", sweep)
+            patched.setattr(SpoolRetention, "_sweep", sweep)
             sealed(writer_of(spool))
         sweep(writer)
 
-    monkeypatch.setattr(Retention, "_sweep", paused)
+    monkeypatch.setattr(SpoolRetention, "_sweep", paused)
     sealed(late)
     assert numbers(spool) == [1, 2]
     assert len(rows(spool, 2)) == 1

@@ -21,7 +21,7 @@ from connector.spool import consumers
 from connector.spool.lifecycle import RESERVE
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.retention import PRUNE_GRACE, Retention
+from connector.spool.retention import PRUNE_GRACE, SpoolRetention
 from connector.spool.storage.local import LocalStore
 from connector.spool.storage.local_files import LocalFile
 from connector.spool.writing import SpoolWriter
@@ -136,7 +136,7 @@ def _after(points: Points, path: str) -> None:
 
 def kill_in_writer(points: Points, *, prunes: bool) -> None:
     """Kills at the points of a spool writer's work on more than one file."""
-    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, Retention._sweep, LocalStore.delete
+    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, SpoolRetention._sweep, LocalStore.delete
     doing = "nothing"
 
     def faulty_delete(self: LocalStore, *paths: str) -> None:
@@ -152,7 +152,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             points.reached("after a prune")
         return pruned
 
-    def faulty_sweep(self: Retention) -> None:
+    def faulty_sweep(self: SpoolRetention) -> None:
         nonlocal doing
         points.reached("before the sweep")
         doing = "the sweep"
@@ -171,7 +171,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
 
     LocalStore.delete = faulty_delete  # type: ignore[method-assign]
     SpoolWriter.prune = faulty_prune  # type: ignore[method-assign]
-    Retention._sweep = faulty_sweep  # type: ignore[method-assign]
+    SpoolRetention._sweep = faulty_sweep  # type: ignore[method-assign]
     SpoolWriter.seal = faulty_seal  # type: ignore[assignment,method-assign]
 
 

@@ -21,7 +21,7 @@ from connector.core.dialects import GOOGLESQL
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord, Record
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
-from connector.reader.read_state import Queries
+from connector.reader.read_state import SendsQueries
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import CallAction, CallError, classify
@@ -79,7 +79,7 @@ def plain(items: list[Item]) -> list[Record]:
     ]
 
 
-async def read(queries: Queries, query: PartitionQuery) -> list[Record]:
+async def read(queries: SendsQueries, query: PartitionQuery) -> list[Record]:
     """All records that a query returns."""
     async with aclosing(queries.read(query)) as received:
         return [record async for items in received for record in plain(items)]
