@@ -28,7 +28,7 @@ _SEALED_BEFORE = 3
 
 _READY = "spark_sink: ready"
 _MOVING = ("run-*.log", "spool/manifests/*", "spool/segments/*", "checkpoint/commits/*", "marks-*/*")
-STALL_SECONDS, SPARK_STALL_SECONDS = 60.0, 120.0
+STALL_SECONDS, SPARK_STALL_SECONDS = 180.0, 360.0
 """Time within which there must be progress; Spark, which the background sink uses too, takes long to start."""
 
 
