@@ -17,10 +17,11 @@ from benchmarks.destinations.epochs import TABLE, sealed_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject
+from connector.config.address import DatabaseAddress
 from connector.spool.reading import Spool
 from emulator import EmulatorNotFoundError, SampleDatabase, find_or_start
 from emulator.official.connection import connect
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.creation import prepare
 from spark_sink.sinks.spanner.source import EpochsToApply, SpannerPlace, applied
 from spark_sink.sinks.spanner.writing.mutations import CELLS
@@ -80,7 +81,7 @@ def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
 
 
 @contextmanager
-def _database(host: str, dialect: str) -> Iterator[Target]:
+def _database(host: str, dialect: str) -> Iterator[DatabaseAddress]:
     """A database with the table, without a change stream."""
     sample = SampleDatabase.create(host, dialect=dialect)
     quote = '"' if dialect == "postgresql" else "`"
@@ -91,12 +92,12 @@ def _database(host: str, dialect: str) -> Iterator[Target]:
             f"DROP CHANGE STREAM {quote}{sample.change_stream}{quote}",
             f"CREATE TABLE {quote}{_TABLE}{quote} ({columns}{key}",
         )
-        yield Target(sample.project, sample.instance, sample.database_id, None, host)
+        yield DatabaseAddress(sample.project, sample.instance, sample.database_id, None, host)
     finally:
         sample.drop()
 
 
-def apply(folder: str, target: Target, mode: str, epoch: int) -> int:
+def apply(folder: str, target: DatabaseAddress, mode: str, epoch: int) -> int:
     """Applies an epoch by the sink; returns its events."""
     spool = Spool.at(f"{folder}/spool")
     applying = Applying.of(
@@ -107,7 +108,7 @@ def apply(folder: str, target: Target, mode: str, epoch: int) -> int:
     return sum(sum(written.applied.values()) for written in applied(part))
 
 
-def write(folder: str, target: Target, epoch: int) -> int:
+def write(folder: str, target: DatabaseAddress, epoch: int) -> int:
     """Writes the rows of an epoch by the library; returns how many."""
     spool = Spool.at(f"{folder}/spool")
     database = _connected(target)
@@ -125,7 +126,7 @@ def write(folder: str, target: Target, epoch: int) -> int:
 
 
 @cache
-def _connected(target: Target) -> Database:
+def _connected(target: DatabaseAddress) -> Database:
     assert target.emulator_host is not None
     client = connect(target.emulator_host, target.project)
     database: Database = client.instance(target.instance).database(target.database)

@@ -109,7 +109,7 @@ async def opened(host: str, replay: Replay, now: int, workers: int = 1) -> Async
     """The change stream, connected; ``now`` is Spanner's clock."""
     dialect = GOOGLESQL if replay.dialect == "googlesql" else POSTGRESQL
     config = SourceConfig(**NAME.model_dump(), emulator_host=host, workers=workers)
-    client = SpannerClient.of(config)
+    client = SpannerClient(config.address, config.rpc_priority)
     stream = ChangeStream(SOURCE.change_stream, "1d", "NEW_ROW", IMMUTABLE, ())
     async with client.connected():
         yield OpenStream(client, config, dialect, stream, SOURCE, RecordFilter(), now)

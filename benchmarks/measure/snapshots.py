@@ -13,7 +13,7 @@ from google.cloud.spanner_v1.database import BatchSnapshot, Database
 from benchmarks.measure.envelope_dicts import envelope
 from benchmarks.replay.messages import START, Span
 from benchmarks.replay.rows import COLUMNS, TableReplay
-from connector.config import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
@@ -24,11 +24,9 @@ from connector.spanner.snapshot.reading import read_partition
 from connector.spanner.snapshot.row_block import RowBlock
 from emulator import connect
 
-SOURCE = SourceConfig(project="p", instance="instance", database="d", change_stream="Everything")
 
-
-def source_at(host: str) -> SourceConfig:
-    return SOURCE.model_copy(update={"emulator_host": host})
+def address_at(host: str) -> DatabaseAddress:
+    return DatabaseAddress("p", "instance", "d", emulator_host=host)
 
 
 _KEY, *_VALUES = COLUMNS
@@ -112,7 +110,7 @@ def _arrow(rows: list[list[object]]) -> pa.RecordBatch:
 def _blocks(host: str, replay: TableReplay, span: Span) -> Iterator[RowBlock]:
     session = "projects/p/instances/instance/databases/d/sessions/replayed"
     partition = SnapshotPartition(session, b"transaction", replay.sql(span.mods), b"partition", ())
-    return read_partition(source_at(host), partition)
+    return read_partition(address_at(host), partition)
 
 
 def _library(host: str, replay: TableReplay, span: Span) -> Iterator[list[object]]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from connector.config.address import DatabaseAddress
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
@@ -77,6 +78,13 @@ class SourceConfig(Section):
         """The change stream, as a spool names it."""
         return SourceName(
             project=self.project, instance=self.instance, database=self.database, change_stream=self.change_stream
+        )
+
+    @property
+    def address(self) -> DatabaseAddress:
+        """The database, and how it is reached."""
+        return DatabaseAddress(
+            self.project, self.instance, self.database, self.endpoint, self.emulator_host, self.database_role
         )
 
     @field_validator("emulator_host")

@@ -178,7 +178,7 @@ class OpenStream:
         """
         if self.config.workers is not None:
             return self.config.workers
-        if self.client.emulator_host is not None:
+        if self.client.address.emulator_host is not None:
             return 1
         return max(1, min(cores() // 2, MOST_BY_DEFAULT))
 
@@ -227,10 +227,7 @@ class OpenStream:
         as_json, verbose = style()
         client = self.client
         setup = WorkerSetup(
-            client.database,
-            client.emulator_host,
-            client.endpoint,
-            client.database_role,
+            client.address,
             client.rpc_priority,
             self.dialect.name,
             self.stream.name,
@@ -256,7 +253,7 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
         ConfigurationError: there is no such stream, or a table pattern matches no watched table; all errors at once.
         SpannerCdcError: Spanner cannot be reached, or refuses a call.
     """
-    client = SpannerClient.of(config)
+    client = SpannerClient(config.address, config.rpc_priority)
     async with client.connected():
         dialect = await dialect_of(client)
         stream = await find_change_stream(client, dialect, config.change_stream)

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Self
 
 import grpc
 from google.api_core.exceptions import GoogleAPICallError, RetryError
 
+from connector.config.address import DatabaseAddress
 from connector.proxies import grpc_proxy
 from connector.spanner.client import (
     CREATE_SESSION,
     DATA,
-    ENDPOINT,
     SETUP_TIMEOUT,
     USER_AGENT,
     call_headers,
@@ -27,34 +27,6 @@ STREAM_TIMEOUT = 3600.0
 """Seconds that a call may take; a longer reading continues from its last resume token. No call waits for ever."""
 
 
-class DatabaseAddress(Protocol):
-    """Names a database and says how to reach it; a :class:`connector.config.SourceConfig` does."""
-
-    @property
-    def project(self) -> str:
-        """The project's id."""
-
-    @property
-    def instance(self) -> str:
-        """The instance's id."""
-
-    @property
-    def database(self) -> str:
-        """The database's id."""
-
-    @property
-    def database_role(self) -> str | None:
-        """A role of fine-grained access control."""
-
-    @property
-    def endpoint(self) -> str | None:
-        """A regional or private endpoint of the service."""
-
-    @property
-    def emulator_host(self) -> str | None:
-        """An emulator's address."""
-
-
 class BlockingClient:
     """A database's connection for one thread at a time.
 
@@ -64,20 +36,20 @@ class BlockingClient:
         proxy: the environment variable with the proxy that calls go through; empty if there is none.
 
     Args:
-        source: the database, its endpoint and its database role.
+        address: the database.
         scopes: what the credentials are for.
 
     Raises:
         SpannerCdcError: there are no credentials.
     """
 
-    def __init__(self, source: DatabaseAddress, *, scopes: Sequence[str] = DATA) -> None:
-        self.database = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
-        self._role = source.database_role
-        self._tokens = None if source.emulator_host else tokens_of_application(scopes)
+    def __init__(self, address: DatabaseAddress, *, scopes: Sequence[str] = DATA) -> None:
+        self.database = address.path
+        self._role = address.database_role
+        self._tokens = None if address.emulator_host else tokens_of_application(scopes)
         credentials = None if self._tokens is None else self._tokens.channel_credentials()
-        self.host = source.emulator_host or source.endpoint or ENDPOINT
-        self.proxy = "" if source.emulator_host else grpc_proxy(self.host)
+        self.host = address.host
+        self.proxy = "" if address.emulator_host else grpc_proxy(self.host)
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
         self._session: str | None = None
 

@@ -18,7 +18,7 @@ import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
-from connector.config import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError, UnreachableError
@@ -33,7 +33,6 @@ from connector.spanner.transport import Transport
 SETUP_TIMEOUT = 20.0
 """Seconds that a call before reading may take."""
 
-ENDPOINT = "spanner.googleapis.com:443"
 DATA = ("https://www.googleapis.com/auth/spanner.data",)
 ADMIN = ("https://www.googleapis.com/auth/spanner.admin",)
 """OAuth scopes: for rows, and for the tables themselves."""
@@ -67,18 +66,12 @@ class SpannerClient:
     """A database's connection; used inside ``async with client.connected()``.
 
     Args:
-        database: its resource name.
-        emulator_host: an emulator's ``host:port``, without credentials and encryption; None for the service.
-        endpoint: a regional or private endpoint of the service, or None.
-        database_role: a role of fine-grained access control, or None.
+        address: the database.
         rpc_priority: low, medium or high.
         access: who has access, for hints.
     """
 
-    database: str
-    emulator_host: str | None = None
-    endpoint: str | None = None
-    database_role: str | None = None
+    address: DatabaseAddress
     rpc_priority: str = "high"
     access: Access = READER
     _transport: Transport | None = None
@@ -88,23 +81,12 @@ class SpannerClient:
     """True if the emulator's address was seen to accept a connection."""
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @classmethod
-    def of(cls, config: SourceConfig) -> "SpannerClient":
-        """A client of the configured database."""
-        return cls(
-            f"projects/{config.project}/instances/{config.instance}/databases/{config.database}",
-            emulator_host=config.emulator_host,
-            endpoint=config.endpoint,
-            database_role=config.database_role,
-            rpc_priority=config.rpc_priority,
-        )
-
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["SpannerClient"]:
         """Finds the credentials and opens channels; closes every channel at the end."""
-        if self.emulator_host:
-            checked_address(self.emulator_host, self.access.section)
-        self._tokens = None if self.emulator_host else await asyncio.to_thread(tokens_of_application)
+        if self.address.emulator_host:
+            checked_address(self.address.emulator_host, self.access.section)
+        self._tokens = None if self.address.emulator_host else await asyncio.to_thread(tokens_of_application)
         credentials = None if self._tokens is None else self._tokens.channel_credentials()
         self._transport = Transport(self.host, credentials, user_agent=USER_AGENT)
         try:
@@ -113,14 +95,19 @@ class SpannerClient:
             await self._transport.close()
 
     @property
+    def database(self) -> str:
+        """The database's resource name."""
+        return self.address.path
+
+    @property
     def host(self) -> str:
         """The address of Spanner, or of the emulator."""
-        return self.emulator_host or self.endpoint or ENDPOINT
+        return self.address.host
 
     @property
     def proxy(self) -> str:
         """The environment variable with the proxy that calls go through; empty if there is none."""
-        return "" if self.emulator_host else grpc_proxy(self.host)
+        return "" if self.address.emulator_host else grpc_proxy(self.host)
 
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
@@ -130,8 +117,8 @@ class SpannerClient:
         Raises:
             SpannerCdcError: one clear line; transient errors have been retried for a while.
         """
-        if self.emulator_host and not self._is_found:
-            await self._find_emulator(self.emulator_host)
+        if self.address.emulator_host and not self._is_found:
+            await self._find_emulator(self.address.emulator_host)
         deadline = asyncio.get_running_loop().time() + SETUP_TIMEOUT
         pause = 0.1
         while True:
@@ -227,7 +214,7 @@ class SpannerClient:
     async def _current_session(self) -> str:
         async with self._session_lock:
             if self._session is None:
-                request = create_session_request(self.database, self.database_role)
+                request = create_session_request(self.database, self.address.database_role)
                 assert self._transport is not None
                 headers = call_headers(self.database, "database", self.database)
                 with _naming("no session can be created"):

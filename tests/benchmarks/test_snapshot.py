@@ -34,10 +34,10 @@ def partition(rows: int) -> SnapshotPartition:
 
 
 def test_memory_does_not_grow_with_the_rows_of_a_partition(server: ReplayServer) -> None:
-    for block in read_partition(snapshots.source_at(server.host), partition(20_000)):
+    for block in read_partition(snapshots.address_at(server.host), partition(20_000)):
         block.typed()
     before, most, rows = resident("self"), 0, 0
-    for block in read_partition(snapshots.source_at(server.host), partition(ROWS)):
+    for block in read_partition(snapshots.address_at(server.host), partition(ROWS)):
         rows += block.typed().num_rows
         most = max(most, resident("self"))
     assert rows == ROWS
@@ -45,10 +45,10 @@ def test_memory_does_not_grow_with_the_rows_of_a_partition(server: ReplayServer)
 
 
 def test_a_reading_that_is_left_is_cancelled(server: ReplayServer) -> None:
-    blocks = iter(read_partition(snapshots.source_at(server.host), partition(ROWS)))
+    blocks = iter(read_partition(snapshots.address_at(server.host), partition(ROWS)))
     assert next(blocks).rows > 0
     del blocks
-    assert sum(block.rows for block in read_partition(snapshots.source_at(server.host), partition(1_000))) == 1_000
+    assert sum(block.rows for block in read_partition(snapshots.address_at(server.host), partition(1_000))) == 1_000
 
 
 def test_the_benchmark_compares_equal_rows() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from connector.config.address import DatabaseAddress
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import parse
 
@@ -38,3 +39,9 @@ def record(**changed: Any) -> DataChangeRecord:
 def column(name: str, code: str = "STRING", ordinal: int = 9, *, key: bool = False) -> ColumnType:
     """A column of a simple type."""
     return ColumnType(name, f'{{"code":"{code}"}}', key, ordinal)
+
+
+def address_of(path: str, host: str | None = None) -> DatabaseAddress:
+    """The address of a database by its resource name, at an emulator."""
+    project, instance, database = path.split("/")[1::2]
+    return DatabaseAddress(project, instance, database, emulator_host=host)

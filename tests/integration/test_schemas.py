@@ -14,6 +14,7 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import find_change_stream
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
+from tests.connector.builders import address_of
 from tests.integration.commands import configuration, reading
 from tests.integration.servers import MakeDatabase
 
@@ -73,7 +74,7 @@ def known(spool: Spool) -> dict[str, str]:
 
 async def discovered(sample: SampleDatabase, name: str) -> TableSchema:
     dialect = DIALECTS["POSTGRESQL" if sample.dialect == "postgresql" else "GOOGLE_STANDARD_SQL"]
-    client = SpannerClient(sample.path, emulator_host=sample.host)
+    client = SpannerClient(address_of(sample.path, sample.host))
     async with client.connected():
         stream = await find_change_stream(client, dialect, sample.change_stream)
     return next(table for table in stream.tables if table.table == name)

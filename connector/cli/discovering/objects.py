@@ -31,7 +31,7 @@ async def discovered(config: SourceConfig) -> list[Description]:
     Raises:
         SpannerCdcError: it cannot be reached.
     """
-    client = SpannerClient.of(config)
+    client = SpannerClient(config.address, config.rpc_priority)
     async with client.connected():
         dialect = await dialect_of(client)
         return [described(stream, dialect, sinks()) for stream in await change_streams(client, dialect)]

@@ -86,7 +86,7 @@ def verify(config: Config, stream: VerifiedStream, *, at: str | None, against: s
         comparison.read_destination()
         now = stream.now
         if not replica.keeps_history:  # of rows that were deleted meanwhile
-            now = asyncio.run(DatabaseNow.of(config.source)).timestamp
+            now = asyncio.run(DatabaseNow.of(config.source.address)).timestamp
         return comparison.compare(config.source, now)
 
 

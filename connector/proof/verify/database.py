@@ -79,7 +79,7 @@ class DatabaseReplica(Replica):
     def __init__(
         self, source: SourceConfig, dialect: Dialect, keys: Mapping[str, Sequence[str]], timestamp: int
     ) -> None:
-        self.name = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
+        self.name = source.address.path
         self.delivered = timestamp
         self._source = source
         self._dialect = dialect
@@ -97,9 +97,8 @@ class DatabaseReplica(Replica):
             ConfigurationError: the timestamp is not valid, or in the future.
             SpannerCdcError: the database cannot be reached, or refuses a query.
         """
-        found = await DatabaseNow.of(source, at=at)
-        name = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
-        client = SpannerClient(name, source.emulator_host, source.endpoint, source.database_role)
+        found = await DatabaseNow.of(source.address, at=at)
+        client = SpannerClient(source.address)
         async with client.connected():
             keys = await primary_keys(client, found.dialect)
         return cls(source, found.dialect, keys, found.timestamp // 1000 * 1000)

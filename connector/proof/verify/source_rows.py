@@ -38,7 +38,7 @@ class SourceRows:
     def __init__(self, source: SourceConfig, dialect: Dialect, timestamp: int) -> None:
         self._source = source
         self._dialect = dialect
-        self._snapshot = Snapshot.open(source, timestamp)
+        self._snapshot = Snapshot.open(source.address, timestamp)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -68,7 +68,7 @@ class SourceRows:
         writer = EventWriter(lambda _: schema)
         for partition in self._snapshot.partitions(query, self._dialect):
             for block in read_partition(
-                self._source,
+                self._source.address,
                 partition,
                 table=watched.table,
                 rpc_priority=self._source.rpc_priority,
@@ -113,7 +113,7 @@ def existing_keys(
     schema = TableSchema.of(watched.table, [one for one in watched.columns if one.name in names], names)
     writer = EventWriter(lambda _: schema)
     found = read_keys(
-        source,
+        source.address,
         TableQuery(watched.table, names),
         pa.array([key.decode() for key in keys], pa.string()),
         names,

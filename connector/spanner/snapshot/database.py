@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Self
 
+from connector.config.address import DatabaseAddress
 from connector.config.values import resolve_timestamp
 from connector.core.dialects import Dialect
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError
-from connector.spanner.blocking import DatabaseAddress
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import current_timestamp, dialect_of
 
@@ -20,19 +20,18 @@ class DatabaseNow:
     timestamp: int
 
     @classmethod
-    async def of(cls, source: DatabaseAddress, *, at: str = "now") -> Self:
+    async def of(cls, address: DatabaseAddress, *, at: str = "now") -> Self:
         """Requests both from a database.
 
         Args:
-            source: the database.
+            address: the database.
             at: ``now``, an offset such as ``-15m``, or an RFC 3339 timestamp.
 
         Raises:
             ConfigurationError: the timestamp is in the future.
             SpannerCdcError: the database cannot be reached, or refuses the query.
         """
-        name = f"projects/{source.project}/instances/{source.instance}/databases/{source.database}"
-        client = SpannerClient(name, source.emulator_host, source.endpoint, source.database_role)
+        client = SpannerClient(address)
         async with client.connected():
             now = await current_timestamp(client)
             timestamp = resolve_timestamp(at, now // 1000 * 1000)

@@ -20,10 +20,11 @@ from google.cloud.spanner_v1 import Client, SpannerClient, types
 from google.cloud.spanner_v1.database import BatchSnapshot, Database
 from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
 
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339
-from connector.spanner.blocking import BlockingClient, DatabaseAddress
+from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import STREAMING_SQL
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.errors import CallAction, snapshot_error
@@ -105,7 +106,7 @@ class Snapshot:
         self.transaction: bytes = self._retried(client.database, batch.to_dict)["transaction_id"]
 
     @classmethod
-    def open(cls, source: DatabaseAddress, timestamp: int) -> Self:
+    def open(cls, address: DatabaseAddress, timestamp: int) -> Self:
         """Begins a transaction at ``timestamp``, Unix nanoseconds.
 
         Raises:
@@ -113,12 +114,12 @@ class Snapshot:
             VersionRetentionError: the database no longer keeps the versions of that timestamp.
             SpannerCdcError: another error, as one clear line.
         """
-        client = BlockingClient(source)
+        client = BlockingClient(address)
         try:
             session = _retried(f"database {client.database}", client.session, client)
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))
             identity = session.rpartition("/sessions/")[2]
-            batch = BatchSnapshot(_Database(source, client), read_timestamp=at, session_id=identity)
+            batch = BatchSnapshot(_Database(address, client), read_timestamp=at, session_id=identity)
             return cls(client, batch, session, timestamp)
         except BaseException:
             client.close()
@@ -171,17 +172,17 @@ class Snapshot:
 class _Database(Database):
     """The library's database on a channel that is open already."""
 
-    def __init__(self, source: DatabaseAddress, client: BlockingClient) -> None:
+    def __init__(self, address: DatabaseAddress, client: BlockingClient) -> None:
         options = ClientOptions(api_endpoint=client.host)
         names = Client(
-            source.project,
+            address.project,
             credentials=AnonymousCredentials(),
             client_options=options,
             disable_builtin_metrics=True,
         )
         self._on_channel = SpannerClient(transport=SpannerGrpcTransport(channel=client.channel))
         super().__init__(  # type: ignore[no-untyped-call]  # the library's
-            source.database, names.instance(source.instance), database_role=source.database_role
+            address.database, names.instance(address.instance), database_role=address.database_role
         )
 
     @property

@@ -14,10 +14,11 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import ListValue, Value
 
+from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import StreamError, UnreachableError
-from connector.spanner.blocking import BlockingClient, DatabaseAddress
+from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import PRIORITIES, STREAMING_SQL
 from connector.spanner.decoding.message_class import message_class
 from connector.spanner.errors import CallAction, CallError, retried, snapshot_error
@@ -48,7 +49,7 @@ _Request = types.ExecuteSqlRequest | types.ReadRequest
 
 
 def read_partition(
-    source: DatabaseAddress,
+    address: DatabaseAddress,
     partition: SnapshotPartition,
     *,
     table: str = "",
@@ -61,7 +62,7 @@ def read_partition(
     the next token has arrived.
 
     Args:
-        source: the database.
+        address: the database.
         partition: what to read.
         table: the table's name, for errors.
         rpc_priority: low, medium or high.
@@ -81,14 +82,14 @@ def read_partition(
     )
     request.transaction.id = partition.transaction
     request.request_options.priority = PRIORITIES[rpc_priority]
-    with _connections.lent(source) as client:
+    with _connections.lent(address) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
         reading = _Reading(client, STREAMING_SQL, request, what)
         yield from reading.blocks()
 
 
 def read_keys(
-    source: DatabaseAddress,
+    address: DatabaseAddress,
     query: TableQuery,
     keys: pa.Array,
     key_columns: Sequence[str],
@@ -101,7 +102,7 @@ def read_keys(
     The connection and its session are kept for later calls in this process.
 
     Args:
-        source: the database.
+        address: the database.
         query: the table and the wanted columns; with the key's, to tell the rows apart. It must have no condition.
         keys: the texts of JSON objects with the key's columns, as in a change record; repeated ones count once.
         key_columns: the columns of the table's key, in the order of the key.
@@ -117,7 +118,7 @@ def read_keys(
         raise ValueError("rows are read by key, without a condition")
     different = keys.unique().to_pylist()
     what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"
-    with _connections.lent(source) as client:
+    with _connections.lent(address) as client:
         for first in range(0, len(different), _KEYS_AT_ONCE):
             request = _ReadRequest(table=query.table, columns=query.columns)
             read_only = request.transaction.single_use.read_only
@@ -247,22 +248,20 @@ class _Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: dict[tuple[str, ...], BlockingClient] = {}
+        self._free: dict[DatabaseAddress, BlockingClient] = {}
 
     @contextmanager
-    def lent(self, source: DatabaseAddress) -> Iterator[BlockingClient]:
+    def lent(self, address: DatabaseAddress) -> Iterator[BlockingClient]:
         """A connection to a database, a new one if none is free."""
-        names = (source.project, source.instance, source.database, source.database_role, source.endpoint)
-        key = tuple(map(str, (*names, source.emulator_host)))
         with self._lock:
-            client = self._free.pop(key, None)
-        client = client or BlockingClient(source)
+            client = self._free.pop(address, None)
+        client = client or BlockingClient(address)
         try:
             yield client
         finally:
             with self._lock:
-                self._free.setdefault(key, client)
-                unused = [client] if self._free[key] is not client else []
+                self._free.setdefault(address, client)
+                unused = [client] if self._free[address] is not client else []
                 while len(self._free) > _KEPT:
                     unused.append(self._free.pop(next(iter(self._free))))
             for one in unused:

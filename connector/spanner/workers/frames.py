@@ -14,6 +14,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
+from connector.config.address import DatabaseAddress
 from connector.core.changes import COLUMNS, Changes, RecordSchema
 from connector.core.records import (
     ChildPartitionsRecord,
@@ -55,10 +56,7 @@ class Message(msgspec.Struct, array_like=True, tag=True):
 class WorkerSetup(Message):
     """To a worker, as the first message: which change stream it reads, and how it logs."""
 
-    database: str
-    emulator_host: str | None
-    endpoint: str | None
-    database_role: str | None
+    address: DatabaseAddress
     rpc_priority: str
     dialect: str
     change_stream: str

@@ -209,13 +209,7 @@ async def serve(connected: socket.socket) -> None:
     setup = first.message
     log.configure(json=setup.json_logs, verbose=setup.verbose)
     _log.debug("a worker reads", change_stream=setup.change_stream, pid=os.getpid())
-    client = SpannerClient(
-        setup.database,
-        emulator_host=setup.emulator_host,
-        endpoint=setup.endpoint,
-        database_role=setup.database_role,
-        rpc_priority=setup.rpc_priority,
-    )
+    client = SpannerClient(setup.address, setup.rpc_priority)
     try:
         async with client.connected():
             await connection.send(framed(Ready()))

@@ -15,6 +15,7 @@ import msgspec
 from pyspark.sql import Row, SparkSession
 
 from connector.config.sections import SourceConfig
+from connector.envelope.envelope import Source
 from connector.errors import VersionRetentionError
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill, BackfillProgress
@@ -24,7 +25,6 @@ from connector.spool.manifest import BackfillPart
 from spark_sink.errors import clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
 from spark_sink.reading.backfill.partitions import (
-    CONNECTION,
     FORMAT,
     BackfillPartitions,
     PartitionSetup,
@@ -92,12 +92,12 @@ class BackfillJob:
         self._consumer = consumer
         header = own.header()
         self._writer = BackfillWriter(own, header, document)
-        self._plans = TablePlans(own, document, source, data_boost=options.data_boost)
+        self._plans = TablePlans(own, document, source.address, data_boost=options.data_boost)
         self._setup = PartitionSetup(
             own.path,
             feed.stream.path,
-            source.model_dump_json(include=CONNECTION),
-            header.default_schema or source.database,
+            source.address,
+            Source(**source.name.model_dump(), default_schema=header.default_schema or source.database),
             stream_name,
             document.timestamp,
             options.rpc_priority,

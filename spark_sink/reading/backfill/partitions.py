@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from connector.config.sections import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.health.retries import BACKFILL
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import Source
@@ -35,9 +35,6 @@ SEGMENT_BYTES = 48 * 1024 * 1024
 
 _BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of values from which on a record batch of a segment ends."""
-
-CONNECTION = {"project", "endpoint", "instance", "database", "change_stream", "database_role", "emulator_host"}
-"""The options of the section ``source`` that tasks need; durations would not be read back from their JSON."""
 
 _ARROW = pa.schema(
     [
@@ -59,8 +56,8 @@ class PartitionSetup(msgspec.Struct, frozen=True):
     Attributes:
         spool: the path or URL of the backfill's spool.
         stream: that of the change stream's spool.
-        source: the section of the configuration, as JSON.
-        default_schema: the name of the unnamed schema in events.
+        address: the database.
+        source: the change stream, as events name it.
         stream_name: the configured stream name, or None.
         timestamp: of the rows, Unix nanoseconds.
         rpc_priority: low, medium or high.
@@ -69,8 +66,8 @@ class PartitionSetup(msgspec.Struct, frozen=True):
 
     spool: str
     stream: str
-    source: str
-    default_schema: str
+    address: DatabaseAddress
+    source: Source
     stream_name: str | None
     timestamp: int
     rpc_priority: str
@@ -168,15 +165,13 @@ def segments_of(setup: PartitionSetup, task: Task) -> list[SegmentFile]:
         VersionRetentionError: the timestamp is no longer retained.
         SpannerCdcError: one clear line.
     """
-    config = SourceConfig.model_validate_json(setup.source)
     spool = Spool.at(setup.spool)
-    source = Source(config.project, config.instance, config.database, config.change_stream, setup.default_schema)
-    envelope = SnapshotEnvelope(source, stream_name=setup.stream_name, timestamp=setup.timestamp)
+    envelope = SnapshotEnvelope(setup.source, stream_name=setup.stream_name, timestamp=setup.timestamp)
     schema = spool.schema(task.schema_key)
     rows = _Rows(envelope, schema, task)
     writer = _Segments(spool, task.epoch, setup.timestamp)
     blocks = read_partition(
-        config,
+        setup.address,
         SnapshotPartition.from_json(task.partition.encode()),
         table=schema.table,
         rpc_priority=setup.rpc_priority,

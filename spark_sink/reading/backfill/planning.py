@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from connector.config.sections import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import DIALECTS
 from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError
@@ -21,7 +21,7 @@ class TablePlans:
     Args:
         own: the backfill's spool, whose lock is held.
         document: the backfill.
-        source: the change stream.
+        address: the database.
         data_boost: whether the partitions are to be read with Data Boost.
 
     Attributes:
@@ -31,10 +31,10 @@ class TablePlans:
         SpoolError: from every method, if the spool cannot be read or written.
     """
 
-    def __init__(self, own: Spool, document: Backfill, source: SourceConfig, *, data_boost: bool) -> None:
+    def __init__(self, own: Spool, document: Backfill, address: DatabaseAddress, *, data_boost: bool) -> None:
         self._own = own
         self._document = document
-        self._source = source
+        self._address = address
         self._data_boost = data_boost
         self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
         self.by_table = plans(own, document.tables)
@@ -55,7 +55,7 @@ class TablePlans:
 
     @contextmanager
     def _opened(self) -> Iterator[Snapshot]:
-        snapshot = Snapshot.open(self._source, self._document.timestamp)
+        snapshot = Snapshot.open(self._address, self._document.timestamp)
         try:
             yield snapshot
         finally:

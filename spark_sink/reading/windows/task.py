@@ -5,11 +5,13 @@ call, so that a task that is tried again, or runs twice at a time, returns the s
 """
 
 import contextlib
-import json
 import time
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+import msgspec
+
+from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
 from connector.core.health.retries import SPANNER
@@ -35,10 +37,7 @@ from spark_sink.reading.windows.share_reader import HandOn, ShareReader
 class WindowSetup:
     """The settings that all tasks share: the change stream, the database role, and where late records go."""
 
-    database: str
-    emulator_host: str | None
-    endpoint: str | None
-    database_role: str | None
+    address: DatabaseAddress
     rpc_priority: str
     dialect: str
     change_stream: str
@@ -55,10 +54,7 @@ class WindowSetup:
         """The setup of a change stream that was found, for the spool at that path."""
         client, config = stream.client, stream.config
         return cls(
-            client.database,
-            client.emulator_host,
-            client.endpoint,
-            client.database_role,
+            client.address,
             client.rpc_priority,
             stream.dialect.name,
             stream.stream.name,
@@ -70,12 +66,12 @@ class WindowSetup:
 
     def to_json(self) -> str:
         """As a document for :meth:`from_json`."""
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "WindowSetup":
         """The setup of a document."""
-        return cls(**json.loads(text))
+        return msgspec.json.decode(text, type=cls)
 
 
 def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Changes | ShareReport]:
@@ -104,13 +100,7 @@ def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Ch
 
 async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandOn) -> ShareReport:
     dialect = POSTGRESQL if setup.dialect == POSTGRESQL.name else GOOGLESQL
-    client = SpannerClient(
-        setup.database,
-        emulator_host=setup.emulator_host,
-        endpoint=setup.endpoint,
-        database_role=setup.database_role,
-        rpc_priority=setup.rpc_priority,
-    )
+    client = SpannerClient(setup.address, setup.rpc_priority)
 
     async def spanner_clock() -> int:
         return await current_timestamp(client)

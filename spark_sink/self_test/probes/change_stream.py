@@ -113,7 +113,7 @@ class Asking:
         ``into`` gets the records meanwhile.
         """
         answer = ProbeAnswer() if into is None else into
-        client = SpannerClient.of(self.source)
+        client = SpannerClient(self.source.address, self.source.rpc_priority)
         walker = walk(self.dialect, self.mode)
         began = time.monotonic()
         try:

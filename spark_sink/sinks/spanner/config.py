@@ -6,6 +6,7 @@ from typing import Literal, Self
 import orjson
 from pydantic import Field, field_validator
 
+from connector.config.address import DatabaseAddress
 from connector.config.sections import SourceConfig
 from connector.config.sinks import SinkConfig
 
@@ -49,6 +50,16 @@ class SpannerConfig(SinkConfig):
     emulator_host: str | None = None
     """An emulator's address, HOST:PORT; else the source's, or that of ``SPANNER_EMULATOR_HOST``."""
 
+    def address(self, source: SourceConfig) -> DatabaseAddress:
+        """The database, in the source's project, instance and emulator unless others are configured."""
+        return DatabaseAddress(
+            self.project or source.project,
+            self.instance or source.instance,
+            self.database,
+            self.endpoint,
+            self.emulator_host or source.emulator_host,
+        )
+
     @field_validator("tables")
     @classmethod
     def _apart(cls, value: dict[str, str]) -> dict[str, str]:
@@ -70,44 +81,6 @@ class SpannerConfig(SinkConfig):
         if not (0 < len(value) <= _LONGEST_TAG and value.isascii() and value.isprintable()):
             raise ValueError(f"{value!r} is not a valid tag: use 1 to {_LONGEST_TAG} printable ASCII characters")
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A database, and how it is reached; a :class:`connector.spanner.blocking.DatabaseAddress`.
-
-    Attributes:
-        emulator_host: an emulator's, or None.
-    """
-
-    project: str
-    instance: str
-    database: str
-    endpoint: str | None
-    emulator_host: str | None
-    database_role: str | None = None
-
-    @classmethod
-    def of(cls, sink: SpannerConfig, source: SourceConfig) -> Self:
-        """The configured one."""
-        return cls(
-            sink.project or source.project,
-            sink.instance or source.instance,
-            sink.database,
-            sink.endpoint,
-            sink.emulator_host or source.emulator_host,
-        )
-
-    @classmethod
-    def of_source(cls, source: SourceConfig) -> Self:
-        """The source, as a database that is read."""
-        host, role = source.emulator_host, source.database_role
-        return cls(source.project, source.instance, source.database, source.endpoint, host, role)
-
-    @property
-    def path(self) -> str:
-        """Its resource name."""
-        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import uuid4
 
+from connector.config.address import DatabaseAddress
 from connector.spanner.blocking import BlockingClient
 from connector.spool.reading import Spool
-from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
 from spark_sink.sinks.spanner.writing.progress import Progress, select_of
 from spark_sink.sinks.spanner.writing.transactions import Transactions
@@ -22,7 +22,13 @@ class SpannerConnection(NamedTuple):
 
 @contextmanager
 def connected(
-    target: Target, tag: str, spool: Spool, consumer: str, identities: Mapping[int, str], *, patience: float = 0
+    target: DatabaseAddress,
+    tag: str,
+    spool: Spool,
+    consumer: str,
+    identities: Mapping[int, str],
+    *,
+    patience: float = 0,
 ) -> Iterator[SpannerConnection]:
     """Connects to the destination for as long as the context is open.
 

@@ -3,22 +3,22 @@
 import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
 from google.api_core.exceptions import BadRequest, Conflict, NotFound
 
+from connector.config.address import DatabaseAddress
 from connector.config.loading import Config
 from connector.core.dialects import Dialect
 from connector.core.filters import RecordFilter
 from connector.log import Log
-from connector.spanner.blocking import DatabaseAddress
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of
 from connector.spanner.errors import READER, Access
 from spark_sink.errors import SinkError
-from spark_sink.sinks.spanner.config import SpannerConfig, Target
+from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.destination_tables import (
     WRITER,
     DestinationDatabase,
@@ -44,7 +44,7 @@ class Creation:
         others: tables that have another name in the destination, or columns that do: they are left to the user.
     """
 
-    source: Target
+    source: DatabaseAddress
     include: Sequence[str]
     exclude: Sequence[str]
     others: Sequence[str]
@@ -56,7 +56,7 @@ class Creation:
             return None
         others = {table for column in sink.columns if (table := column.rpartition(".")[0])} | {*sink.tables}
         tables = config.source.tables
-        source = Target.of_source(config.source)
+        source = config.source.address
         return cls(source, tuple(tables.include), tuple(tables.exclude), sorted(others))
 
     def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
@@ -85,7 +85,7 @@ _DELETION_POLICY = re.compile(
 """Rows leave the destination when they leave the source."""
 
 
-def prepare(target: Target) -> DestinationDatabase:
+def prepare(target: DatabaseAddress) -> DestinationDatabase:
     """Creates the bookkeeping table, if it is missing; returns what was there before.
 
     Raises:
@@ -103,7 +103,9 @@ def prepare(target: Target) -> DestinationDatabase:
     return found
 
 
-def create_missing(tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: Target) -> list[str]:
+def create_missing(
+    tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: DatabaseAddress
+) -> list[str]:
     """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
 
     Args:
@@ -141,7 +143,7 @@ def create_missing(tables: Mapping[str, Collection[str]], source: DatabaseAddres
     )
 
 
-def make_nullable(columns: Mapping[str, Collection[str]], target: Target) -> None:
+def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddress) -> None:
     """Makes columns nullable; one that cannot be is left as it is, with a warning.
 
     Args:
@@ -162,7 +164,7 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: Target) -> Non
         _make(target, wanted, "the destination refuses to make a column nullable")
 
 
-def _make(target: Target, wanted: Mapping[str, list[str]], refused: str) -> None:
+def _make(target: DatabaseAddress, wanted: Mapping[str, list[str]], refused: str) -> None:
     """Makes all changes of tables at once, or one after another: one table must not stop the others."""
     try:
         change_tables(target, list(chain.from_iterable(wanted.values())))
@@ -173,7 +175,7 @@ def _make(target: Target, wanted: Mapping[str, list[str]], refused: str) -> None
             _try(target, name, statements, refused)
 
 
-def _try(target: Target, name: str, statements: list[str], refused: str) -> None:
+def _try(target: DatabaseAddress, name: str, statements: list[str], refused: str) -> None:
     """Makes one change. A refused one is tried again later: a child's parent may still have its former key."""
     try:
         change_tables(target, statements)
@@ -312,9 +314,7 @@ def _plain(name: str) -> str:
 
 
 async def _column_types(address: DatabaseAddress, access: Access = READER) -> dict[tuple[str, str], str]:
-    host = address.emulator_host
-    database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
-    client = SpannerClient(database, host, address.endpoint, access=access)
+    client = SpannerClient(replace(address, database_role=None), access=access)
     async with client.connected():
         dialect = await dialect_of(client)
         rows = await client.rows(

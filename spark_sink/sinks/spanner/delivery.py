@@ -12,7 +12,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.reports import TaskReport
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
 from spark_sink.sinks.spanner.destination_tables import (
     IN_ORDER,
@@ -38,7 +38,7 @@ class SpannerDelivery(Delivery):
     def __init__(self, config: Config, sink: SpannerConfig, feed: Feed) -> None:
         super().__init__(config, feed)
         self._sink = sink
-        self._target = Target.of(sink, config.source)
+        self._target = sink.address(config.source)
         self._applying = Applying.of(sink)
         self._creation = Creation.of(config, sink)
         self._tables = KnownTables(self._spool)
@@ -57,7 +57,7 @@ class SpannerDelivery(Delivery):
     @property
     def options(self) -> Mapping[str, str]:
         """The options of :class:`spark_sink.sinks.spanner.source.SpannerSinkSource`."""
-        source = Target.of_source(self._config.source)
+        source = self._config.source.address
         place = SpannerPlace(self._target, self._sink.transaction_tag, self.dead_letters.root, source, self._creation)
         return {**super().options, "place": place.to_text(), "applying": self._applying.to_text()}
 

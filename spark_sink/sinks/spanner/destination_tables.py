@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import Dialect
 from connector.core.health.retries import Cause
 from connector.errors import UnreachableError
@@ -15,7 +16,6 @@ from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
 from connector.spanner.errors import Access
 from connector.spanner.relations import Relations, relations_of
 from connector.telemetry.retrying import attempts
-from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.source_tables import code_of
 
 WRITER = Access("sink", "The sink needs roles/spanner.databaseUser in the destination.")
@@ -79,7 +79,7 @@ def circular_references(relations: Relations, tables: Collection[str]) -> list[s
     ]
 
 
-def awaited_destination(target: Target, patience: float = PATIENCE) -> DestinationDatabase:
+def awaited_destination(target: DatabaseAddress, patience: float = PATIENCE) -> DestinationDatabase:
     """As :func:`destination_at`, in the sink's process: a database that does not answer is asked again for a while.
 
     Raises:
@@ -102,13 +102,13 @@ def awaited_destination(target: Target, patience: float = PATIENCE) -> Destinati
         return asyncio.run(retrying(destination_at, target))
 
 
-async def destination_at(target: Target) -> DestinationDatabase:
+async def destination_at(target: DatabaseAddress) -> DestinationDatabase:
     """Reads the tables of the database that is written.
 
     Raises:
         SpannerCdcError: it cannot be reached, or refuses a query.
     """
-    client = SpannerClient(target.path, target.emulator_host, target.endpoint, access=WRITER)
+    client = SpannerClient(target, access=WRITER)
     async with client.connected():
         return await _destination(client)
 

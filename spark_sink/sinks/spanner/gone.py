@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping
 
+from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.creation import Creation, create_missing, make_nullable
 from spark_sink.sinks.spanner.destination_tables import (
     DestinationDatabase,
@@ -20,9 +21,9 @@ _MADE_BY_HAND = (ColumnKind.ENUM, ColumnKind.PROTO)
 
 
 def omissions_of(
-    source: Target | None,
+    source: DatabaseAddress | None,
     creation: Creation | None,
-    target: Target,
+    target: DatabaseAddress,
     known: KnownTables,
     applying: Applying,
     there: DestinationDatabase,

@@ -7,12 +7,13 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from connector.config.address import DatabaseAddress
 from connector.core.schemas import TableSchema
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.reading import read_keys
 from spark_sink.sinks.shared.completing.row_keys import Key, kinds_of
 from spark_sink.sinks.shared.completing.whole_rows import decoded, key_of
-from spark_sink.sinks.spanner.config import Applying, Target
+from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.destination_tables import DestinationTable
 from spark_sink.sinks.spanner.writing.planning import METADATA
 
@@ -25,7 +26,7 @@ class LastChange(NamedTuple):
 
 
 def last_changes(
-    target: Target, applying: Applying, table: DestinationTable, schema: TableSchema, keys: Iterable[str]
+    target: DatabaseAddress, applying: Applying, table: DestinationTable, schema: TableSchema, keys: Iterable[str]
 ) -> Mapping[Key, LastChange]:
     """The last change of each row that the destination has.
 

@@ -33,7 +33,7 @@ from spark_sink.sinks.shared.completing.whole_rows import Read, Values, decoded,
 from spark_sink.sinks.shared.dead_letters import Replay
 from spark_sink.sinks.shared.known_schemas import KnownSchemas, Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.connection import SpannerConnection, connected
 from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.gone import omissions_of
@@ -76,7 +76,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
             raise SpoolError(
                 "the sink has applied no changes yet", hint="Run it until it has, stop it, and replay again."
             )
-        target = Target.of(sink, config.source)
+        target = sink.address(config.source)
         with connected(target, sink.transaction_tag, spool, sink.name, {}) as connection:
             claimed = connection.progress.claim(None)
             check_continues(claimed.position, known.epoch + 1)
@@ -117,8 +117,8 @@ class _SpannerReplay:
         self._connection = connection
         self._position = claimed.position
         self._watermark = watermark
-        self._target = Target.of(config.sink, config.source)
-        self._of = Target.of_source(config.source)
+        self._target = config.sink.address(config.source)
+        self._of = config.source.address
         self._creation = Creation.of(config, config.sink)
         self._applying = replace(Applying.of(config.sink), mode="rows")
         self._schemas = KnownSchemas(spool)

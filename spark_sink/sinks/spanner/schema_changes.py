@@ -15,9 +15,10 @@ from google.api_core.exceptions import ClientError, Forbidden, GoogleAPICallErro
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
 
+from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError, UnreachableError
-from connector.spanner.blocking import BlockingClient, DatabaseAddress
+from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import ADMIN, SETUP_TIMEOUT
 from connector.spanner.errors import (
     READER,
@@ -31,7 +32,6 @@ from connector.spanner.errors import (
 from connector.spanner.refusals import refusal
 from connector.telemetry.retrying import attempts
 from spark_sink.errors import PermanentError, SinkError
-from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.destination_tables import WRITER
 from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, retrying
 
@@ -62,7 +62,7 @@ def ddl_of(address: DatabaseAddress, access: Access = READER) -> list[str]:
         return _requested(client, access, what, f"Give the sink {needs}.", get)
 
 
-def change_tables(target: Target, statements: list[str]) -> None:
+def change_tables(target: DatabaseAddress, statements: list[str]) -> None:
     """Changes a database's tables, and waits until that is done.
 
     Raises:

@@ -14,7 +14,7 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
-from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, SpannerConfig
 
 if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
@@ -41,7 +41,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
     def destination(self, sink: SpannerConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
         """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other."""
         del envelope
-        return {"sink.database": Target.of(sink, source).path, "sink.mode": sink.mode}
+        return {"sink.database": sink.address(source).path, "sink.mode": sink.mode}
 
     def stream_decides(self, sink: SpannerConfig) -> bool:
         """Completed rows are refused."""
@@ -57,8 +57,8 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
 
     def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         """The tables and columns that the destination lacks; and that it is not the source."""
-        target = Target.of(sink, source)
-        if target.path == Target(source.project, source.instance, source.database, None, None).path:
+        target = sink.address(source)
+        if target.path == source.address.path:
             return [f"sink.database: {target.path} is the source itself: name another database"]
         from spark_sink.sinks.spanner.destination_tables import (
             IN_ORDER,

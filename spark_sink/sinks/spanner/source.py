@@ -5,13 +5,15 @@ micro-batch that is repeated begins where the bookkeeping row says.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 
+import msgspec
 import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from connector.config.address import DatabaseAddress
 from connector.errors import SpoolError
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
@@ -22,7 +24,7 @@ from spark_sink.sinks.shared.reports import TaskReport, as_rows
 from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
 from spark_sink.sinks.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
-from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, Target
+from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying
 from spark_sink.sinks.spanner.connection import connected
 from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
@@ -50,28 +52,20 @@ class SpannerPlace:
         creation: what may be created in the destination; None: nothing.
     """
 
-    target: Target
+    target: DatabaseAddress
     tag: str
     dead_letters: str
-    source: Target | None = None
+    source: DatabaseAddress | None = None
     creation: Creation | None = None
 
     def to_text(self) -> str:
         """As text."""
-        return orjson.dumps(asdict(self)).decode()
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "SpannerPlace":
         """Of :meth:`to_text`."""
-        node = orjson.loads(text)
-        source, creation = node["source"], node["creation"]
-        return cls(
-            Target(**node["target"]),
-            node["tag"],
-            node["dead_letters"],
-            Target(**source) if source else None,
-            Creation(**{**creation, "source": Target(**creation["source"])}) if creation else None,
-        )
+        return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import type_code
 from connector.core.dialects import Dialect
-from connector.spanner.blocking import DatabaseAddress
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
 
@@ -30,8 +30,7 @@ def source_tables(address: DatabaseAddress) -> Mapping[str, SourceTable] | None:
 
 
 async def _tables(address: DatabaseAddress) -> Mapping[str, SourceTable]:
-    database = f"projects/{address.project}/instances/{address.instance}/databases/{address.database}"
-    client = SpannerClient(database, address.emulator_host, address.endpoint)
+    client = SpannerClient(address)
     async with client.connected():
         dialect = await dialect_of(client)
         keys = await primary_keys(client, dialect)

@@ -4,8 +4,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from connector.config.address import DatabaseAddress
 from connector.config.values import parse_timestamp
 from connector.errors import ConfigurationError
+from connector.process import EMULATOR_HOST
 from spark_sink.option_names import unknown
 
 KNOWN = (
@@ -28,24 +30,18 @@ _BOOLEANS = {"true": True, "false": False}
 class SnapshotOptions:
     """The options that a user sets.
 
-    It names the database, too, as a :class:`connector.config.SourceConfig` does.
-
     Attributes:
+        address: the database.
         read_timestamp: ``now``, an offset such as ``-15m``, or RFC 3339.
         columns: the names of columns; none for all.
     """
 
-    project: str
-    instance: str
-    database: str
+    address: DatabaseAddress
     table: str
     read_timestamp: str = "now"
     columns: tuple[str, ...] = ()
     data_boost: bool = False
     rpc_priority: str = "medium"
-    emulator_host: str | None = None
-    endpoint: str | None = None
-    database_role: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SnapshotOptions":
@@ -79,5 +75,6 @@ class SnapshotOptions:
         if faults:
             raise ConfigurationError(faults)
         project, instance, database, table = (given[name.lower()] for name in _REQUIRED)
-        emulator = given.get("emulatorhost") or os.environ.get("SPANNER_EMULATOR_HOST")
-        return cls(project, instance, database, table, at, columns, _BOOLEANS[boost], priority, emulator or None)
+        emulator = given.get("emulatorhost") or os.environ.get(EMULATOR_HOST)
+        address = DatabaseAddress(project, instance, database, emulator_host=emulator or None)
+        return cls(address, table, at, columns, _BOOLEANS[boost], priority)

@@ -96,9 +96,9 @@ class SpannerSnapshot(DataSource):
 
     def _plan(self) -> _Planned:
         options = self._options
-        now = asyncio.run(DatabaseNow.of(options, at=options.read_timestamp))
+        now = asyncio.run(DatabaseNow.of(options.address, at=options.read_timestamp))
         query = TableQuery(options.table, options.columns)
-        with Snapshot.open(options, now.timestamp) as snapshot:
+        with Snapshot.open(options.address, now.timestamp) as snapshot:
             planned = _Planned(now.timestamp, now.dialect, snapshot.columns(query, now.dialect))
         _log.info("reading a snapshot", table=options.table, read_timestamp=format_rfc3339(now.timestamp))
         return planned
@@ -121,7 +121,7 @@ class SnapshotReader(DataSourceReader):
         """
         options, planned = self._options, self._planned
         query = TableQuery(options.table, self._names, self._condition)
-        with Snapshot.open(options, planned.timestamp) as snapshot:
+        with Snapshot.open(options.address, planned.timestamp) as snapshot:
             found = snapshot.partitions(query, planned.dialect, data_boost=options.data_boost)
         return [RowsToRead(partition) for partition in found]
 
@@ -131,7 +131,7 @@ class SnapshotReader(DataSourceReader):
             return  # Spark's placeholder for an empty plan
         options = self._options
         for block in read_partition(
-            options,
+            options.address,
             partition.partition,
             table=options.table,
             rpc_priority=options.rpc_priority,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from connector.config import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import parse
@@ -17,10 +18,11 @@ from connector.reader.change_stream import OpenStream
 from connector.reader.starting import lost_range
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
+from tests.connector.builders import address_of
 
 WATERMARK = parse("2026-01-02T00:00:00Z")
 STREAM = OpenStream(
-    SpannerClient("projects/p/instances/i/databases/d"),
+    SpannerClient(address_of("projects/p/instances/i/databases/d")),
     SourceConfig(project="p", instance="in", database="d", change_stream="s"),
     GOOGLESQL,
     ChangeStream("s", "7d", "NEW_ROW", "IMMUTABLE_KEY_RANGE", ()),
@@ -35,7 +37,9 @@ ERROR = "the data is no longer retained: change stream s, partition x (OUT_OF_RA
 def test_one_worker_for_two_cores_and_at_most_four(cores: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "cores", lambda: cores)
     assert STREAM.workers == workers
-    assert replace(STREAM, client=SpannerClient("d", emulator_host="localhost:1")).workers == 1
+    assert (
+        replace(STREAM, client=SpannerClient(DatabaseAddress("p", "i", "d", emulator_host="localhost:1"))).workers == 1
+    )
     assert replace(STREAM, config=STREAM.config.model_copy(update={"workers": 7})).workers == 7
 
 

@@ -18,6 +18,7 @@ from connector.spanner.emulators import EmulatorClient, checked_address
 from connector.spanner.tokens import Tokens
 from connector.spanner.transport import Transport
 from emulator import Scenario, ScriptedServer
+from tests.connector.builders import address_of
 
 NOTHING = "127.0.0.1:9"
 DATABASE = "projects/p/instances/instance/databases/d"
@@ -55,7 +56,7 @@ def names(scenario: Scenario) -> str:
 def test_every_client_reaches_an_emulator_though_the_environment_names_a_proxy(
     scenario: Scenario, server: ScriptedServer
 ) -> None:
-    assert len(asyncio.run(asked(SpannerClient(names(scenario), server.host)))) == 1
+    assert len(asyncio.run(asked(SpannerClient(address_of(names(scenario), server.host))))) == 1
     source = SourceConfig(
         project=scenario.project,
         instance=scenario.instance,
@@ -63,7 +64,7 @@ def test_every_client_reaches_an_emulator_though_the_environment_names_a_proxy(
         change_stream="S",
         emulator_host=server.host,
     )
-    with BlockingClient(source) as blocking:
+    with BlockingClient(source.address) as blocking:
         assert blocking.session()
     library = EmulatorClient(server.host, scenario.project).instance(scenario.instance).database(scenario.database)
     with library.snapshot() as snapshot:
@@ -75,7 +76,7 @@ def test_an_error_of_spanner_behind_a_proxy_names_the_variable(monkeypatch: pyte
     monkeypatch.setattr("connector.spanner.client.SETUP_TIMEOUT", 1.0)
     monkeypatch.setattr("connector.spanner.client.tokens_of_application", lambda: Tokens(AnonymousCredentials()))
     with pytest.raises(UnreachableError, match=r"proxy that https_proxy names"):
-        asyncio.run(asked(SpannerClient(DATABASE)))
+        asyncio.run(asked(SpannerClient(address_of(DATABASE))))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_an_error_of_spanner_behind_a_proxy_names_the_variable(monkeypatch: pyte
 )
 def test_an_address_that_is_not_one_is_refused_at_once_with_the_options_that_name_it(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"SPANNER_EMULATOR_HOST.*source\.emulator_host.*HOST:PORT"):
-        asyncio.run(asked(SpannerClient(DATABASE, host)))
+        asyncio.run(asked(SpannerClient(address_of(DATABASE, host))))
 
 
 @pytest.mark.parametrize("host", ["localhost:9010", "127.0.0.1:1", "[::1]:9010", "emulator.test:65535"])
@@ -158,5 +159,5 @@ def test_an_address_where_nothing_listens_is_refused_soon() -> None:
 def _refused_soon(host: str) -> None:
     begun = time.monotonic()
     with pytest.raises(UnreachableError, match=rf"{host}.*SPANNER_EMULATOR_HOST"):
-        asyncio.run(asked(SpannerClient(DATABASE, host)))
+        asyncio.run(asked(SpannerClient(address_of(DATABASE, host))))
     assert time.monotonic() - begun < 20.0  # eight seconds at most, on a machine that has other work

@@ -15,6 +15,7 @@ from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import CallAction, classify
 from connector.spanner.partition_query import BEHIND, PartitionQueries, PartitionQuery, SilentStreamError, patience
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
+from tests.connector.builders import address_of
 from tests.connector.spanner.streams import pump_threads
 from tests.emulator.scripted.scripted_stream import ORIGIN, at, loose, scenario, shown
 
@@ -33,7 +34,7 @@ async def reading(clock: Callable[[], int], plan: FaultPlan) -> AsyncIterator[tu
     async with (
         asyncio.timeout(300),
         ScriptedServer.serving(scenario(), begins=_LATE, faults=plan) as server,
-        SpannerClient(server.database, emulator_host=server.host).connected() as client,
+        SpannerClient(address_of(server.database, server.host)).connected() as client,
     ):
         yield (
             server,

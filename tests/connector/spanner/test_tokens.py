@@ -12,6 +12,7 @@ from connector.spanner import tokens
 from connector.spanner.client import SpannerClient
 from connector.spanner.tokens import Tokens
 from emulator import Scenario, ScriptedServer
+from tests.connector.builders import address_of
 
 REFUSAL = (grpc.StatusCode.UNAUTHENTICATED, "Request had invalid authentication credentials.")
 
@@ -43,7 +44,7 @@ def test_a_call_whose_credentials_are_refused_renews_the_token_and_a_later_one_m
 
     async def main(server: ScriptedServer) -> None:
         credentials = Credentials()
-        async with SpannerClient(name, server.host).connected() as client:
+        async with SpannerClient(address_of(name, server.host)).connected() as client:
             client._tokens = Tokens(credentials)
             assert await client.rows("SELECT CURRENT_TIMESTAMP")
             server.refuse(*REFUSAL)
@@ -68,7 +69,7 @@ def test_a_token_that_is_refused_for_a_session_is_renewed_too(monkeypatch: pytes
     async def main(server: ScriptedServer) -> None:
         credentials = Credentials()
         server.refuse(*REFUSAL)
-        async with SpannerClient(name, server.host).connected() as client:
+        async with SpannerClient(address_of(name, server.host)).connected() as client:
             client._tokens = Tokens(credentials)
             with pytest.raises(StreamError, match=r"does not accept the credentials"):
                 await client.rows("SELECT CURRENT_TIMESTAMP")

@@ -13,6 +13,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, change_streams, current_timestamp, dialect_of
+from tests.connector.builders import address_of
 from tests.emulator.caller import Asked
 from tests.emulator.stream_reader import read_all
 from tests.emulator.subjects import Subject, children_of
@@ -79,7 +80,7 @@ def test_simple_statements_have_the_same_metadata_on_both_servers(pair: Pair) ->
 
 async def _discovered(subject: Subject) -> tuple[str, bool, list[ChangeStream]]:
     sample = subject.sample
-    async with SpannerClient(sample.path, emulator_host=sample.host).connected() as client:
+    async with SpannerClient(address_of(sample.path, sample.host)).connected() as client:
         dialect = await dialect_of(client)
         timely = subject.end <= await current_timestamp(client)
         return dialect.name, timely, await change_streams(client, dialect)

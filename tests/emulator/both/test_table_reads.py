@@ -32,7 +32,7 @@ def dialect_of(subject: Subject) -> Dialect:
 
 
 def opened(subject: Subject) -> Snapshot:
-    return Snapshot.open(source_of(subject), subject.end)
+    return Snapshot.open(source_of(subject).address, subject.end)
 
 
 @pytest.mark.emulator
@@ -51,14 +51,14 @@ def test_partitions_have_every_row_once_and_rows_are_found_by_key(subject: Subje
         names, key = tuple(column.name for column in table.columns), [column.name for column in table.key]
         with opened(subject) as snapshot:
             partitions = snapshot.partitions(TableQuery(table.name, names), dialect_of(subject))
-        blocks = [block for one in partitions for block in read_partition(source, one)]
+        blocks = [block for one in partitions for block in read_partition(source.address, one)]
         rows = [text for block in blocks for text in block.payloads(names).to_pylist()]
         keys = [block.payloads(key) for block in blocks]
         assert len(set(rows)) == len(rows)
         again = [
             text
             for some in keys
-            for block in read_keys(source, TableQuery(table.name, names), some, key, subject.end)
+            for block in read_keys(source.address, TableQuery(table.name, names), some, key, subject.end)
             for text in block.payloads(names).to_pylist()
         ]
         assert sorted(again) == sorted(rows)
@@ -76,7 +76,7 @@ def test_what_is_gone_is_a_lost_snapshot(subject: Subject, broken: Callable[...,
     with opened(subject) as snapshot:
         first, *_ = snapshot.partitions(TableQuery("Order"), dialect_of(subject))
     with pytest.raises(SnapshotLostError):
-        list(read_partition(source_of(subject), broken(first)))  # type: ignore[arg-type]
+        list(read_partition(source_of(subject).address, broken(first)))  # type: ignore[arg-type]
 
 
 def test_missing_tables_and_columns_are_errors_of_one_line(subject: Subject) -> None:

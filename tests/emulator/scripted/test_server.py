@@ -18,6 +18,7 @@ from emulator import Fault, FaultKind, FaultPlan, Framing, ScriptedServer, conne
 from emulator.official.connection import answers
 from emulator.scenario.history import Event, History, Partition, PartitionMode
 from emulator.workload.tables import Dialect
+from tests.connector.builders import address_of
 from tests.emulator.scripted.raw_client import RawClient, connected
 from tests.emulator.scripted.scripted_stream import (
     FORMS,
@@ -53,7 +54,7 @@ def test_the_connector_reads_what_the_engine_sends(
 
 
 async def _read_with_connector(server: ScriptedServer, tokens: list[str]) -> dict[str, list[str]]:
-    async with SpannerClient(server.database, emulator_host=server.host).connected() as client:
+    async with SpannerClient(address_of(server.database, server.host)).connected() as client:
         dialect = await dialect_of(client)
         assert await current_timestamp(client) >= _LATE
         stream = await find_change_stream(client, dialect, "Everything")
@@ -313,7 +314,7 @@ def test_thousands_of_simultaneous_queries_are_all_answered() -> None:
     async def main() -> int:
         async with (
             ScriptedServer.serving(scenario(), begins=_LATE) as server,
-            SpannerClient(server.database, emulator_host=server.host).connected() as client,
+            SpannerClient(address_of(server.database, server.host)).connected() as client,
             asyncio.TaskGroup() as group,
         ):
             asked = Asked(server.engine.scenario, "left", 20)

@@ -4,9 +4,11 @@ from collections import defaultdict
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+import msgspec
 import orjson
 import pyarrow as pa
 
+from connector.config.address import DatabaseAddress
 from connector.config.sections import SourceConfig
 from connector.core.column_kinds import SpannerType
 from connector.errors import NoSuchTableError, VersionRetentionError
@@ -15,22 +17,21 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.completing.row_keys import Key, Kinds, row_key
 from spark_sink.sinks.shared.completing.whole_rows import Found, Read, Values, decoded
 
-_NEEDED = {
-    *("project", "instance", "database", "change_stream", "database_role", "endpoint", "emulator_host"),
-    *("rpc_priority", "skip_transaction_tags"),
-}
-"""The options of the source by which rows are read."""
-
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The way in which a task completes rows; small, as it is part of Spark's tasks.
 
     Attributes:
-        source: the section ``source`` of the configuration, as JSON.
+        address: the database.
+        rpc_priority: low, medium or high.
+        skips_changes: whether the spool lacks changes of the tables, so that a row may have changed since an epoch's
+            last one.
     """
 
-    source: str
+    address: DatabaseAddress
+    rpc_priority: str = "high"
+    skips_changes: bool = False
 
     @classmethod
     def text_of(cls, source: SourceConfig) -> str:
@@ -40,16 +41,16 @@ class Completion:
     @classmethod
     def reading(cls, source: SourceConfig) -> "Completion":
         """A completion that reads rows of a source, whatever the configuration asks for."""
-        return cls(source.model_dump_json(include=_NEEDED))
+        return cls(source.address, source.rpc_priority, bool(source.skip_transaction_tags))
 
     def to_text(self) -> str:
         """The text of an option of a source."""
-        return self.source
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "Completion | None":
         """Reads what :meth:`to_text` wrote; None for an empty text."""
-        return cls(text) if text else None
+        return msgspec.json.decode(text, type=cls) if text else None
 
 
 @dataclass(slots=True)
@@ -57,19 +58,15 @@ class SpannerRows:
     """Reads rows of tables by their keys; a table or a column that does not exist at a timestamp has no rows there."""
 
     completion: Completion
-    _source: SourceConfig = field(init=False)
     _suspects: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By table, the columns that it did not have lately; each is asked for alone first, because it may exist by now."""
     _expired: int = 0
     """The newest timestamp, in nanoseconds since 1970, of which Spanner was found to keep no rows any more."""
 
-    def __post_init__(self) -> None:
-        self._source = SourceConfig.model_validate_json(self.completion.source)
-
     @property
     def skips_changes(self) -> bool:
         """True if the spool lacks changes of the tables, so that a row may have changed since an epoch's last one."""
-        return bool(self._source.skip_transaction_tags)
+        return self.completion.skips_changes
 
     def read(self, read: Read) -> Found:
         """The rows; empty where Spanner does not keep them any more, or where the table does not exist.
@@ -127,12 +124,12 @@ class SpannerRows:
         kinds: Kinds = {}
         query = TableQuery(read.table, (*read.key_columns, *columns))
         for block in read_keys(
-            self._source,
+            self.completion.address,
             query,
             pa.array(keys, pa.string()),
             read.key_columns,
             read.at,
-            rpc_priority=self._source.rpc_priority,
+            rpc_priority=self.completion.rpc_priority,
         ):
             of_keys, values = block.payloads(read.key_columns), block.payloads(columns)
             kinds = {column.name: SpannerType.parse(column.type).kind for column in block.columns}

@@ -68,7 +68,7 @@ def dialect_of(server: ScriptedServer) -> Dialect:
 
 def partitions(server: ScriptedServer, query: TableQuery, timestamp: int) -> list[SnapshotPartition]:
     """Divides a query into partitions."""
-    with Snapshot.open(source_of(server), timestamp) as snapshot:
+    with Snapshot.open(source_of(server).address, timestamp) as snapshot:
         return snapshot.partitions(query, dialect_of(server))
 
 
@@ -80,7 +80,7 @@ def rows_of(block: RowBlock) -> list[dict[str, Any]]:
 
 def read(server: ScriptedServer, found: list[SnapshotPartition]) -> list[dict[str, Any]]:
     """The rows of partitions, in order."""
-    blocks = [block for one in found for block in read_partition(source_of(server), one)]
+    blocks = [block for one in found for block in read_partition(source_of(server).address, one)]
     return [row for block in blocks for row in rows_of(block)]
 
 

@@ -44,7 +44,7 @@ def settings(sample: SampleDatabase, **more: str) -> dict[str, object]:
 
 async def described(source: SourceConfig) -> tuple[int, tuple[TableSchema, ...]]:
     """Spanner's clock, and the watched tables."""
-    async with SpannerClient.of(source).connected() as client:
+    async with SpannerClient(source.address).connected() as client:
         (stream,) = await change_streams(client, await dialect_of(client))
         return await current_timestamp(client), stream.tables
 
@@ -72,20 +72,20 @@ async def streamed(sample: SampleDatabase, start: int, end: int) -> Rows:
 
 def snapshot(source: SourceConfig, tables: tuple[TableSchema, ...], dialect: str, at: int) -> Rows:
     rows: Rows = {}
-    with Snapshot.open(source, at) as opened:
+    with Snapshot.open(source.address, at) as opened:
         for table in tables:
             names = tuple(column.name for column in table.columns)
             query = TableQuery(table.table, names)
             found = opened.partitions(query, _DIALECTS[dialect])
             assert [column.type for column in found[0].columns] == [column.type for column in table.columns]
             for partition in found:
-                for block in read_partition(source, partition):
+                for block in read_partition(source.address, partition):
                     assert block.typed().num_rows == block.rows
                     texts = block.payloads(names).to_pylist()
                     for row in map(orjson.loads, texts):
                         rows[table.table, orjson.dumps([row[key] for key in table.primary_keys]).decode()] = row
                     keys = block.payloads(table.primary_keys)
-                    again = read_keys(source, query, keys, table.primary_keys, at)
+                    again = read_keys(source.address, query, keys, table.primary_keys, at)
                     assert sorted(text for one in again for text in one.payloads(names).to_pylist()) == sorted(texts)
     return rows
 
@@ -110,12 +110,12 @@ def test_what_cannot_be_read_again_is_one_clear_line(database: Callable[..., Sam
     sample = database(dialect=dialect)
     source = SourceConfig.model_validate(settings(sample))
     at, _ = asyncio.run(described(source))
-    with Snapshot.open(source, at) as opened:
+    with Snapshot.open(source.address, at) as opened:
         found = opened.partitions(TableQuery("Order"), _DIALECTS[dialect])
         assert [column.name for column in opened.columns(TableQuery("Singers"), _DIALECTS[dialect])][-1] == "FullName"
     lost = replace(found[0], session=f"{found[0].session}0")
     with pytest.raises(SnapshotLostError):
-        list(read_partition(source, lost))
+        list(read_partition(source.address, lost))
     other = replace(found[0], token=b"nonsense")
     with pytest.raises(SnapshotLostError):
-        list(read_partition(source, other))
+        list(read_partition(source.address, other))

@@ -208,7 +208,7 @@ def test_partitions_are_read_after_the_snapshot_was_closed_and_blocks_have_a_bou
     monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1_000)
     with serving(framing=Framing.plain(rows=40)) as server:
         found = partitions(server, TableQuery(TABLE), at := middle(server))
-        blocks = [block for one in found for block in read_partition(source_of(server), one)]
+        blocks = [block for one in found for block in read_partition(source_of(server).address, one)]
         assert sum(block.rows for block in blocks) == len(contents(server, TABLE, at))
         assert len(blocks) > 4
         assert all(block.rows == 1 or block.bytes < 10_000 for block in blocks)
@@ -216,7 +216,7 @@ def test_partitions_are_read_after_the_snapshot_was_closed_and_blocks_have_a_bou
 
 def by_key(server: object, keys: list[str], at: int, *columns: str) -> list[dict[str, object]]:
     query = TableQuery(TABLE, columns or ("Id", "Required"))
-    found = read_keys(source_of(server), query, pa.array(keys, pa.string()), ["Id"], at)  # type: ignore[arg-type]
+    found = read_keys(source_of(server).address, query, pa.array(keys, pa.string()), ["Id"], at)  # type: ignore[arg-type]
     return [row for block in found for row in rows_of(block)]
 
 
@@ -244,7 +244,7 @@ def test_a_lost_session_is_replaced_where_rows_are_read_by_key() -> None:
 
 def test_a_query_of_rows_by_key_has_no_condition() -> None:
     with serving() as server, pytest.raises(ValueError, match="without a condition"):
-        list(read_keys(source_of(server), TableQuery(TABLE, (), "TRUE"), pa.array(["{}"]), [], 1 * SECOND))
+        list(read_keys(source_of(server).address, TableQuery(TABLE, (), "TRUE"), pa.array(["{}"]), [], 1 * SECOND))
 
 
 def test_an_address_without_a_server_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,13 +252,13 @@ def test_an_address_without_a_server_is_one_clear_line(monkeypatch: pytest.Monke
     with serving() as server:
         source = source_of(server).model_copy(update={"emulator_host": "127.0.0.1:1"})
     with pytest.raises(UnreachableError, match="Check the network"):
-        Snapshot.open(source, 1 * SECOND)
+        Snapshot.open(source.address, 1 * SECOND)
 
 
 def test_a_value_that_is_not_valid_stops_the_reading_without_naming_it() -> None:
     with serving() as server:
         first, *_ = partitions(server, TableQuery(TABLE, ("Id",)), middle(server))
-        (block,) = read_partition(source_of(server), first)
+        (block,) = read_partition(source_of(server).address, first)
         block._raw = [b"\x1a\x7f"] * block.rows
         with pytest.raises(EventError, match="cannot be converted to JSON: "):
             block.payloads(["Id"])

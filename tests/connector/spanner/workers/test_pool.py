@@ -32,6 +32,7 @@ from connector.spanner.workers.pool import COMMAND, Workers
 from connector.telemetry.metrics import ReaderMetrics
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from emulator.scenario.scenario import steady
+from tests.connector.builders import address_of
 from tests.soak.process_tree import process_tree
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def server() -> Iterator[ScriptedServer]:
 def setup_of(server: ScriptedServer) -> WorkerSetup:
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    return WorkerSetup(server.database, server.host, None, None, "high", *names, SECOND, json_logs=False, verbose=False)
+    return WorkerSetup(address_of(server.database, server.host), "high", *names, SECOND, json_logs=False, verbose=False)
 
 
 def query(server: ScriptedServer, token: str, end: int | None = 0) -> PartitionQuery:
@@ -122,7 +123,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_workers_return_the_same_records_as_queries_of_this_process(server: ScriptedServer) -> None:
     async def here() -> list[list[Record]]:
         scenario = server.engine.scenario
-        async with SpannerClient(server.database, emulator_host=server.host).connected() as client:
+        async with SpannerClient(address_of(server.database, server.host)).connected() as client:
             queries = PartitionQueries(
                 client,
                 GOOGLESQL,
@@ -337,7 +338,7 @@ def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatc
 
     async def run() -> None:
         setup = setup_of(server)
-        setup.emulator_host = None
+        setup.address = replace(setup.address, emulator_host=None)
         async with asyncio.timeout(300), Workers(setup, 2, ReaderMetrics()).running():
             pytest.fail("it began")
 

@@ -57,11 +57,11 @@ def test_tables_are_read_with_the_columns_as_of_the_timestamp(database: MakeData
     schema = own.schema(document.tables[singers].schema_key)
     assert "Added" in {column.name for column in schema.columns}
     sample.run_ddl("ALTER TABLE Singers DROP COLUMN Added", "ALTER TABLE Singers ADD COLUMN Later INT64")
-    TablePlans(own, document, source, data_boost=False).make([singers])
+    TablePlans(own, document, source.address, data_boost=False).make([singers])
     texts = [
         text
         for partition in plans(own, document.tables)["Singers"].partitions
-        for block in read_partition(source, SnapshotPartition.from_json(partition.encode()))
+        for block in read_partition(source.address, SnapshotPartition.from_json(partition.encode()))
         for text in block.payloads([column.name for column in schema.columns]).to_pylist()
     ]
     assert texts

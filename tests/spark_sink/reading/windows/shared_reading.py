@@ -10,6 +10,7 @@ from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window, closed, deal
 from emulator import ScriptedServer
 from spark_sink.reading.windows.task import WindowSetup, read_share
+from tests.connector.builders import address_of
 from tests.property.windows.sharing import merged
 
 
@@ -17,7 +18,7 @@ def setup_of(server: ScriptedServer, spool: str = "spool") -> WindowSetup:
     """The setup for a scripted server, as it travels to a task."""
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    setup = WindowSetup(server.database, server.host, None, None, "high", *names, SECOND, spool, "stop")
+    setup = WindowSetup(address_of(server.database, server.host), "high", *names, SECOND, spool, "stop")
     return WindowSetup.from_json(setup.to_json())
 
 

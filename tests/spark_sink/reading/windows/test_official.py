@@ -9,6 +9,7 @@ from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator import SampleDatabase, Workload
 from spark_sink.reading.windows.task import WindowSetup
+from tests.connector.builders import address_of
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
 from tests.spark_sink.reading.windows.shared_reading import windows
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.emulator
 def setup_of(sample: SampleDatabase) -> WindowSetup:
     name = f"projects/{sample.project}/instances/{sample.instance}/databases/{sample.database_id}"
     stream = (sample.dialect, sample.change_stream, "IMMUTABLE_KEY_RANGE")
-    return WindowSetup(name, sample.host, None, None, "high", *stream, SECOND, "spool", "stop")
+    return WindowSetup(address_of(name, sample.host), "high", *stream, SECOND, "spool", "stop")
 
 
 def read(sample: SampleDatabase, start: int, end: int, *, length: int, most: int) -> list[DataChangeRecord]:

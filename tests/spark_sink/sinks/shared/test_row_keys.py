@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.config.sections import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import ColumnKind
 from connector.core.records import ColumnType
 from connector.errors import SpannerCdcError
@@ -83,9 +83,7 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, kind: ColumnKind, found: list[str],
         yield RowBlock([column], [encoded(one) for one in found])
 
     monkeypatch.setattr(reading, "read_keys", read_keys)
-    source = SourceConfig(project="p", instance="in", database="d", change_stream="E")
-    needed = {"project", "instance", "database", "change_stream"}
-    rows = SpannerRows(Completion(source.model_dump_json(include=needed)))
+    rows = SpannerRows(Completion(DatabaseAddress("p", "in", "d")))
     return rows.read(Read("T", (), ("Id",), (f'{{"Id":"{wanted}"}}',), 1)).rows
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector.config.address import DatabaseAddress
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from spark_sink.sinks.files.plan import file_groups
@@ -19,7 +20,7 @@ from spark_sink.sinks.shared.dead_letters import DeadLetters
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
 from tests.spark_sink.spools import START, SpoolMaker, record
 
-COMPLETION = Completion('{"project":"p","instance":"in","database":"d","change_stream":"Everything"}')
+COMPLETION = Completion(DatabaseAddress("p", "in", "d"))
 LINES = replace(BY_MINUTE, complete_rows=True)
 
 

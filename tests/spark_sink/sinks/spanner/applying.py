@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from connector.config.address import DatabaseAddress
 from emulator import SampleDatabase
 from spark_sink.sinks.shared.dead_letters import DeadLetters
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.creation import Creation, prepare
 from spark_sink.sinks.spanner.source import EpochsToApply, SpannerPlace, applied
 from spark_sink.sinks.spanner.writing.writer import Written
@@ -41,8 +42,8 @@ ARTISTS = {
 }
 
 
-def target_of(sample: SampleDatabase) -> Target:
-    return Target(sample.project, sample.instance, sample.database_id, None, sample.host)
+def target_of(sample: SampleDatabase) -> DatabaseAddress:
+    return DatabaseAddress(sample.project, sample.instance, sample.database_id, None, sample.host)
 
 
 class Replica:

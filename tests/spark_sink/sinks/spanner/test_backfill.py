@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from connector.config.address import DatabaseAddress
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from emulator import SampleDatabase, Workload
 from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.spanner.config import Applying, SpannerConfig, Target
+from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkReader
 from spark_sink.sources.changes.read_limits import ReadMaxBytes
 from tests.connector.spool.backfill.builders import recorded
@@ -94,7 +95,7 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
     monkeypatch.setattr("spark_sink.sinks.spanner.awaited_backfills._INTERVAL", 0)
     maker = SpoolMaker(tmp_path / "spool")
     maker.fill(1)
-    place = SpannerPlace(Target("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
+    place = SpannerPlace(DatabaseAddress("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
     applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
     reader = SpannerSinkReader(Feed.at(maker.path), "spanner", place, applying)
     start = reader.initialOffset()

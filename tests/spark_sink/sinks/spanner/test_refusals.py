@@ -3,9 +3,9 @@
 import pytest
 
 import spark_sink.sinks.spanner.writing.mutations
+from connector.config.address import DatabaseAddress
 from connector.errors import UnreachableError
 from connector.spanner.blocking import BlockingClient
-from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.writing import transactions
 from spark_sink.sinks.spanner.writing.transactions import Transactions
 from tests.integration.servers import MakeDatabase
@@ -90,7 +90,7 @@ def test_a_transaction_that_is_done_again_names_the_database_and_the_cause(monke
     monkeypatch.setattr(transactions, "_PATIENCE", 0.2)
     causes = noted_causes(monkeypatch)
     nobody = "127.0.0.1:1"
-    client = BlockingClient(Target("p", "i", "replica", None, nobody))
+    client = BlockingClient(DatabaseAddress("p", "i", "replica", None, nobody))
     with Transactions(client, "", "SELECT 1", {}) as own, pytest.raises(UnreachableError):
         own.run(lambda _: ())
     where = "cannot write projects/p/instances/i/databases/replica: Spanner does not answer at 127.0.0.1:1 (UNAVAILABLE"

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
+from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import SpannerType
 from connector.core.dialects import GOOGLESQL, POSTGRESQL, Dialect
 from connector.core.records import ColumnType
@@ -134,7 +135,7 @@ def rows_of(options: SnapshotOptions, snapshot: Snapshot, query: TableQuery, dia
     return [
         row
         for partition in snapshot.partitions(query, dialect)
-        for block in read_partition(options, partition)
+        for block in read_partition(options.address, partition)
         for row in block.typed().to_pylist()
     ]
 
@@ -143,10 +144,10 @@ def rows_of(options: SnapshotOptions, snapshot: Snapshot, query: TableQuery, dia
 def table(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[Table]:
     for sample in sample_databases(emulator, request.param):
         options = SnapshotOptions(
-            sample.project, sample.instance, sample.database_id, "AllTypes", emulator_host=sample.host
+            DatabaseAddress(sample.project, sample.instance, sample.database_id, emulator_host=sample.host), "AllTypes"
         )
-        now = asyncio.run(DatabaseNow.of(options))
-        with Snapshot.open(options, now.timestamp) as snapshot:
+        now = asyncio.run(DatabaseNow.of(options.address))
+        with Snapshot.open(options.address, now.timestamp) as snapshot:
             query = TableQuery("AllTypes")
             columns = snapshot.columns(query, now.dialect)
             conditions = Conditions(now.dialect, {column.name: SpannerType.parse(column.type) for column in columns})

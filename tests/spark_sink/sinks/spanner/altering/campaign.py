@@ -17,6 +17,7 @@ from typing import Any
 from google.cloud.spanner_v1.keyset import KeySet
 from pyspark.sql import Row
 
+from connector.config.address import DatabaseAddress
 from connector.config.loading import Config, validated
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.read import read
@@ -28,7 +29,7 @@ from emulator import SampleDatabase
 from spark_sink.dead_letters_command import replayed
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.spanner.config import SpannerConfig, Target
+from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.creation import create_missing
 from spark_sink.sinks.spanner.delivery import SpannerDelivery
 from spark_sink.sinks.spanner.destination_tables import DestinationTable, destination_at
@@ -237,9 +238,9 @@ class Altering:
     def _tables_there(self) -> dict[str, DestinationTable]:
         return dict(asyncio.run(destination_at(self._target())).tables)
 
-    def _target(self, sample: SampleDatabase | None = None) -> Target:
+    def _target(self, sample: SampleDatabase | None = None) -> DatabaseAddress:
         of = sample or self._replica
-        return Target(of.project, of.instance, of.database_id, None, of.host)
+        return DatabaseAddress(of.project, of.instance, of.database_id, None, of.host)
 
     def _quoted(self, name: str) -> str:
         return f'"{name}"' if self._replica.dialect == "postgresql" else f"`{name}`"

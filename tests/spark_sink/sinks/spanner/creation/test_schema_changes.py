@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL
 from connector.errors import UnreachableError
 from connector.spanner import client
@@ -19,7 +20,6 @@ from connector.spanner.blocking import BlockingClient
 from connector.spanner.relations import Relations
 from spark_sink.errors import PermanentError
 from spark_sink.sinks.spanner import creation, schema_changes
-from spark_sink.sinks.spanner.config import Target
 from spark_sink.sinks.spanner.creation import make_nullable
 from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
 from spark_sink.sinks.spanner.schema_changes import change_tables
@@ -71,7 +71,7 @@ def changed(port: tuple[grpc.Server, int], admin: Admin) -> Admin:
     server, number = port
     server.add_generic_rpc_handlers((admin,))
     server.start()
-    change_tables(Target("p", "i", "d", None, f"127.0.0.1:{number}"), ["CREATE TABLE T (Id INT64)"])
+    change_tables(DatabaseAddress("p", "i", "d", None, f"127.0.0.1:{number}"), ["CREATE TABLE T (Id INT64)"])
     return admin
 
 
@@ -100,7 +100,7 @@ def test_a_destination_that_does_not_answer_is_asked_again_and_named_meanwhile(
     monkeypatch.setattr(client, "PATIENCE", 0.1)
     causes = noted_causes(monkeypatch)
     with pytest.raises(UnreachableError):
-        awaited_destination(Target("p", "i", "d", None, "127.0.0.1:1"), patience=0.5)
+        awaited_destination(DatabaseAddress("p", "i", "d", None, "127.0.0.1:1"), patience=0.5)
     assert causes
     assert all(cause.startswith("cannot write projects/p/instances/i/databases/d: no Spanner") for cause in causes)
     assert still_retried() == []
@@ -157,4 +157,4 @@ def test_a_destination_whose_columns_cannot_be_read_is_advised_on_by_its_own_sec
     found = DestinationDatabase(GOOGLESQL, Relations((), {}, frozenset(), {}, frozenset()), {})
     monkeypatch.setattr(creation, "awaited_destination", lambda *_: found)
     with pytest.raises(UnreachableError, match=r"or sink\.emulator_host"):
-        make_nullable({"T": ["c"]}, Target("p", "i", "d", None, "127.0.0.1:1"))
+        make_nullable({"T": ["c"]}, DatabaseAddress("p", "i", "d", None, "127.0.0.1:1"))
