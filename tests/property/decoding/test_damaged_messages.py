@@ -20,8 +20,9 @@ from tests.property.decoding.change_rows import some_rows
 from tests.property.decoding.damage import damaged, garbled, is_of
 from tests.property.decoding.framed import field
 from tests.property.decoding.two_ways import UNKNOWN, Lists, Side, both_dialects, check, fast_items, outcome, records
+from tests.property.effort import share_of
 
-SEEDS = int(os.environ.get("DAMAGED_SEEDS", "400"))
+SEEDS = int(os.environ.get("DAMAGED_SEEDS", share_of(400)))
 
 Damage = Callable[[Side, Random, list[list[bytes]]], list[bytes]]
 """Takes the rows of each message, and returns damaged messages."""

@@ -40,9 +40,9 @@ from tests.property.decoding.mutable_rows import (
     timestamp,
 )
 from tests.property.decoding.two_ways import MUTABLE_SIDE, UNKNOWN, Lists, check, fast_items
-from tests.property.effort import effort
+from tests.property.effort import effort, share_of
 
-SEEDS = int(os.environ.get("DAMAGED_SEEDS", "1000"))
+SEEDS = int(os.environ.get("DAMAGED_SEEDS", share_of(1000)))
 FEWS = (0, 2000, FEW)
 AT_ONCE = (1, 200, mod_values._AT_ONCE)
 """Bytes of mods that are converted together: one mod, some mods, and the default."""
