@@ -233,7 +233,7 @@ class Sink:
         """Runs until the query fails, the input ends and everything is delivered, or a signal comes.
 
         Returns:
-            Whether everything is delivered.
+            True if everything is delivered.
 
         Raises:
             SpannerCdcError, PySparkException, Py4JError, OSError: the query failed, or not everything was delivered.

@@ -247,7 +247,7 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
     Args:
         config: the change stream.
         started: whether a spool has epochs of it. A table pattern that matches no watched table is then not an error,
-            for the table was dropped, and the others are read. Without epochs it is likely a typing error.
+            because the table was dropped, and the others are read. Without epochs it is likely a typing error.
 
     Raises:
         ConfigurationError: there is no such stream, or a table pattern matches no watched table; all errors at once.

@@ -58,8 +58,8 @@ class Avro:
         completes: whether it ends with the field that says whether a row is complete.
         object_names: ``table``, or ``schema_table``, the name of the folder, which then also names the record.
         arrays: ``json``, or ``multidimensional`` for Datastream's records of elements.
-        exact_keys: whether an event is rejected if a timestamp in its key would be truncated, for two keys could become
-            one.
+        exact_keys: whether an event is rejected if a timestamp in its key would be truncated, because two keys could
+            become one.
     """
 
     ending = "avro"

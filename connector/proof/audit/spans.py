@@ -48,7 +48,7 @@ def without(spans: Iterable[CommitSpan], low: int, high: int) -> Iterator[Commit
 def sampled(spans: Iterable[CommitSpan], share: int, seed: str) -> list[CommitSpan]:
     """The minutes of the spans that are drawn; neighbours are one span.
 
-    Whether a minute is drawn depends on ``seed`` and on the minute alone, so that equal audits read the same. If none
+    The drawing of a minute depends on ``seed`` and on the minute alone, so that equal audits read the same. If none
     is drawn, the one that would be drawn first is.
 
     Args:

@@ -240,7 +240,7 @@ def main() -> None:
     try:
         asyncio.run(serve(socket.socket(fileno=sys.stdin.fileno())))
     except ConnectionError:
-        pass  # the coordinator is gone, so that nobody is left to report to
+        pass  # the coordinator is gone, so that there is no one to report to
     except Exception as error:  # noqa: BLE001 - its text might hold a row's values
         _log.error("internal error in a worker", where=log.whereabouts(error))
         sys.exit(1)

@@ -1,7 +1,7 @@
 """Calls that read a database's DDL, and that change its tables.
 
-What may pass is requested again, for :data:`PATIENCE` seconds; then the sink's process ends, and is started again. A
-change that was requested twice is refused the second time, as one that is made already: whoever requests it looks.
+A transient error is retried for :data:`PATIENCE` seconds. Then the sink's process ends, and is started again. A change
+that was requested twice is refused the second time, as one that is made already: the requester checks.
 """
 
 import time

@@ -86,9 +86,9 @@ _NO_KEYS_OF_BIGQUERY = "Readings"
 class Size:
     """Of a campaign, about: mods; those of a transaction, of one kind in a row in it, and a second; rows in a table.
 
-    Most are committed while the service is down, and has been for a while: commits wait for readers, for the emulator
-    looks through all that was ever captured ten times a second for each partition, and for a reader that is dead, too,
-    until the partition ends. So a long campaign has several databases, one after the other.
+    Most are committed while the service is down, and has been for a while: commits wait for readers, because the
+    emulator looks through all that was ever captured, ten times a second for each partition. It does so for a dead
+    reader, too, until the partition ends. So a long campaign has several databases, one after the other.
     """
 
     mods: int

@@ -68,7 +68,7 @@ class TableStore(ABC):
         """Creates a table, or adds the columns that it lacks.
 
         Returns:
-            Whether it is known by which key its rows are merged.
+            True if the key by which its rows are merged is known.
 
         Raises:
             TableError: a column has another type there, or rows are merged by another key.

@@ -109,7 +109,7 @@ def replay(spool: SpoolMaker, prefix: str, mode: str) -> Replayed:
 
 
 def eventually(query: Query, sql: str, wanted: list[dict[str, object]]) -> None:
-    """Asks until that is the answer, for BigQuery takes its time."""
+    """Asks until that is the answer, because BigQuery takes a while."""
     deadline = time.monotonic() + PATIENCE
     while (found := query(sql)) != wanted and time.monotonic() < deadline:
         pass
