@@ -102,6 +102,15 @@ def test_both_distributions_have_one_version_and_the_same_lower_bounds() -> None
     assert dependencies - {own} | set(container) <= set(project()["optional-dependencies"]["dev"])
 
 
+def test_the_license_is_named_wherever_people_look_and_the_owner_may_choose_another() -> None:
+    for folder in (".", "testing"):
+        assert (project(folder)["license"], project(folder)["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "## License\n\n[Apache License 2.0](LICENSE)." in (ROOT / "README.md").read_text()
+    first = (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")[1].replace("\n", " ")
+    assert first.startswith("The project is under the [Apache License 2.0](LICENSE)")
+    assert first.endswith("Before the first publication the owner may choose another license.")
+
+
 def test_both_distributions_name_the_same_pythons_without_a_gap_from_the_oldest_that_is_required() -> None:
     named = [one.rpartition(" ")[2] for one in project()["classifiers"] if ":: Python :: 3." in one]
     minors = [int(version.removeprefix("3.")) for version in named]
