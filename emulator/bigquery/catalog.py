@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from emulator.bigquery.contents import Contents
+from emulator.bigquery.contents import TableContents
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
-from emulator.bigquery.schema import Column, Definition, Json
+from emulator.bigquery.schema import ColumnDefinition, Definition, Json
 
 Now = Callable[[], datetime]
 
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
 
 
-class Table:
+class StoredTable:
     """A table. Its definition is replaced, and its contents are read, with the catalog's lock held.
 
     `bytes` is its approximate size, `applied` when its changes were last applied.
@@ -28,14 +28,14 @@ class Table:
         self.name = name
         self.definition = definition
         self.created = created
-        self.contents = Contents(_as_written(definition))
+        self.contents = TableContents(_as_written(definition))
         self.bytes = 0
         self.applied = created
         self._number = number
         self._version = 0
 
     @property
-    def schema(self) -> tuple[Column, ...]:
+    def schema(self) -> tuple[ColumnDefinition, ...]:
         """The current columns."""
         return self.definition.schema
 
@@ -48,7 +48,7 @@ class Table:
         """Sets the key of another definition, by which no row has been changed yet."""
         rows = self.contents.rows(self.schema)
         streamed = self.contents.streamed
-        self.contents = Contents(_as_written(definition))
+        self.contents = TableContents(_as_written(definition))
         if streamed is not None:
             self.contents.append(rows, streamed)
 
@@ -66,7 +66,7 @@ class Catalog:
         self.now = now
         self.lock = threading.RLock()
         self.datasets: dict[str, Json] = {}
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._tables: dict[tuple[str, str], StoredTable] = {}
         self._denied: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
 
@@ -119,12 +119,12 @@ class Catalog:
             raise RefusedError(Reason.NOT_FOUND, f"Not found: Dataset {self.project}:{name}")
         return found
 
-    def add(self, dataset: str, name: str, definition: Definition) -> Table:
+    def add(self, dataset: str, name: str, definition: Definition) -> StoredTable:
         """Creates a table; raises RefusedError if the name is in use."""
         with self.lock:
             if (dataset, name) in self._tables:
                 raise RefusedError(Reason.DUPLICATE, f"Already Exists: Table {self.label(dataset, name)}")
-            table = Table(dataset, name, definition, self.now(), next(self._numbers))
+            table = StoredTable(dataset, name, definition, self.now(), next(self._numbers))
             self._tables[dataset, name] = table
             return table
 
@@ -143,13 +143,13 @@ class Catalog:
             self.table(dataset, name)
             del self._tables[dataset, name]
 
-    def tables(self, dataset: str) -> list[Table]:
+    def tables(self, dataset: str) -> list[StoredTable]:
         """Returns the tables of a dataset, by name; raises RefusedError if it is missing or denied."""
         self.dataset(dataset)
         with self.lock:
             return [table for (of, _), table in sorted(self._tables.items()) if of == dataset]
 
-    def table(self, dataset: str, name: str) -> Table:
+    def table(self, dataset: str, name: str) -> StoredTable:
         """Returns a table; raises RefusedError if it is missing or denied."""
         self.check_access(dataset, name)
         found = self._tables.get((dataset, name))
@@ -158,7 +158,7 @@ class Catalog:
             raise RefusedError(Reason.NOT_FOUND, f"Not found: Table {self.label(dataset, name)}")
         return found
 
-    def known(self, dataset: str, name: str) -> Table:
+    def known(self, dataset: str, name: str) -> StoredTable:
         """Returns a table, even if it is denied; KeyError if it is missing."""
         return self._tables[dataset, name]
 
@@ -172,7 +172,7 @@ class Catalog:
         with self.lock:
             del self._tables[dataset, name]
 
-    def holds(self, table: Table) -> bool:
+    def holds(self, table: StoredTable) -> bool:
         """True if a table has been neither deleted nor created again."""
         return self._tables.get((table.dataset, table.name)) is table
 

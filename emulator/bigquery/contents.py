@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from emulator.bigquery.schema import Column
+from emulator.bigquery.schema import ColumnDefinition
 
 DELETES_KEPT = timedelta(days=2)
 """The time for which a delete is kept (see "Deleted data considerations" on the same page)."""
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 """A row as it was written: a missing column is NULL."""
 
 
-class Change(NamedTuple):
+class WrittenRow(NamedTuple):
     """A row that was written.
 
     Attributes:
@@ -36,7 +36,7 @@ class Change(NamedTuple):
     sequence: tuple[int, ...] | None = None
 
 
-class _Kept(NamedTuple):
+class _KeptRow(NamedTuple):
     row: Row | None
     sequence: tuple[int, ...] | None
     written: datetime
@@ -45,7 +45,7 @@ class _Kept(NamedTuple):
         return self.row is None and now - self.written > DELETES_KEPT
 
 
-class Contents:
+class TableContents:
     """The rows of a table whose primary key is `key`.
 
     `conflicts` counts what a sink must not rely on, `streamed` is when rows were last written, and `is_changed` says
@@ -58,14 +58,14 @@ class Contents:
         self.is_changed = False
         self._key = key
         self._appended: list[Row] = []
-        self._kept: dict[tuple[Any, ...], _Kept] = {}
+        self._kept: dict[tuple[Any, ...], _KeptRow] = {}
 
     def append(self, rows: Iterable[Row], now: datetime) -> None:
         """Appends rows, whatever their keys."""
         self.streamed = now
         self._appended += rows
 
-    def apply(self, changes: Iterable[Change], now: datetime) -> None:
+    def apply(self, changes: Iterable[WrittenRow], now: datetime) -> None:
         """Applies the rows of one request, in their order."""
         self.streamed = now
         unnumbered = set()
@@ -81,11 +81,11 @@ class Contents:
                     continue
                 unnumbered.add(key)
             before = self._kept.get(key)
-            after = _Kept(change.row if change.type == "UPSERT" else None, change.sequence, now)
+            after = _KeptRow(change.row if change.type == "UPSERT" else None, change.sequence, now)
             if before is None or before.is_forgotten(now) or self._is_newer(after, before):
                 self._kept[key] = after
 
-    def _is_newer(self, after: _Kept, before: _Kept) -> bool:
+    def _is_newer(self, after: _KeptRow, before: _KeptRow) -> bool:
         if after.sequence is None or before.sequence is None:
             self.conflicts += after.sequence != before.sequence
             return True
@@ -100,17 +100,17 @@ class Contents:
             if to is not None:
                 row[to] = value
 
-    def rows(self, columns: Sequence[Column]) -> list[Row]:
+    def rows(self, columns: Sequence[ColumnDefinition]) -> list[Row]:
         """Returns the rows with all of the columns, as new dicts and lists."""
         kept = (kept.row for kept in self._kept.values() if kept.row is not None)
         return [_shown(row, columns) for row in (*self._appended, *kept)]
 
 
-def _shown(row: Mapping[str, Any], columns: Sequence[Column]) -> Row:
+def _shown(row: Mapping[str, Any], columns: Sequence[ColumnDefinition]) -> Row:
     return {column.name: _value(row.get(column.name), column) for column in columns}
 
 
-def _value(value: Any, column: Column) -> Any:
+def _value(value: Any, column: ColumnDefinition) -> Any:
     if column.mode == "REPEATED":
         return [_shown(item, column.fields) if column.fields else item for item in value or ()]
     if column.fields and value is not None:

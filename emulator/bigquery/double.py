@@ -17,13 +17,13 @@ from emulator.bigquery.contents import Row
 from emulator.bigquery.meter import Meter
 from emulator.bigquery.refusals import StorageCode
 from emulator.bigquery.rest import BigQueryRest, serving_rest
-from emulator.bigquery.schema import Column, Definition
+from emulator.bigquery.schema import ColumnDefinition, Definition
 from emulator.bigquery.statements import retype
 from emulator.bigquery.streams import Streams
 from emulator.bigquery.traffic import Counts, Failure, RefusedValue, Traffic
 from emulator.bigquery.write import BigQueryWrite, serving_write
 
-__all__ = ["BigQueryDouble", "Column", "Counts", "Definition", "Failure", "StorageCode", "serve"]
+__all__ = ["BigQueryDouble", "ColumnDefinition", "Counts", "Definition", "Failure", "StorageCode", "serve"]
 
 
 def _now() -> datetime:

@@ -148,7 +148,7 @@ def _error(status: int, reason: str, message: str) -> Json:
 @contextmanager
 def serving_rest(rest: BigQueryRest) -> Iterator[int]:
     """Serves on a port of 127.0.0.1 while the context is open; yields the port."""
-    server = _Server(rest)
+    server = _RestServer(rest)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="BigQuery double, REST")
     thread.start()
     try:
@@ -160,12 +160,12 @@ def serving_rest(rest: BigQueryRest) -> Iterator[int]:
         server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _RestServer(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 64
 
     def __init__(self, rest: BigQueryRest) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _RestHandler)
         self.rest = rest
         self._open: set[socket.socket] = set()
 
@@ -184,8 +184,8 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _RestHandler(BaseHTTPRequestHandler):
+    server: _RestServer
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # a response is sent in one segment
 

@@ -17,9 +17,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from emulator.bigquery.contents import Change, Row
+from emulator.bigquery.contents import Row, WrittenRow
 from emulator.bigquery.refusals import StorageCode, unwritable
-from emulator.bigquery.schema import Column
+from emulator.bigquery.schema import ColumnDefinition
 from emulator.bigquery.values import Convert, converter
 
 _CHANGE_TYPE = "_CHANGE_TYPE"
@@ -38,7 +38,7 @@ class RowReader:
     """
 
     def __init__(
-        self, descriptor: DescriptorProto, schema: Sequence[Column], key: Sequence[str], *, changes: bool
+        self, descriptor: DescriptorProto, schema: Sequence[ColumnDefinition], key: Sequence[str], *, changes: bool
     ) -> None:
         compiled = _compile(descriptor)
         names = {field.name for field in compiled.fields}
@@ -70,7 +70,7 @@ class RowReader:
         """True if the rows are changes by key."""
         return self._typed
 
-    def read(self, raw: bytes) -> Change:
+    def read(self, raw: bytes) -> WrittenRow:
         """Reads a row; raises ValueError with an error message if it is invalid."""
         try:
             message = self._class.FromString(raw)
@@ -80,11 +80,11 @@ class RowReader:
             raise ValueError("the row lacks a field that the writer's schema requires")
         row = self._struct.read(message)
         if not self._typed:
-            return Change(row)
+            return WrittenRow(row)
         change = message._CHANGE_TYPE  # noqa: SLF001 - a field's name
         if change not in ("UPSERT", "DELETE"):
             raise ValueError(f"{_CHANGE_TYPE} is neither UPSERT nor DELETE")
-        return Change(row, change, self._sections(message))
+        return WrittenRow(row, change, self._sections(message))
 
     def _sections(self, message: Any) -> tuple[int, ...] | None:
         if not (self._sequenced and message.HasField(_SEQUENCE)):
@@ -119,7 +119,7 @@ class _Field(NamedTuple):
 class _Struct:
     """Reads messages as dicts of a STRUCT or of the whole row; `path` is its name with a dot, empty for the row."""
 
-    def __init__(self, descriptor: Descriptor, columns: Sequence[Column], path: str) -> None:
+    def __init__(self, descriptor: Descriptor, columns: Sequence[ColumnDefinition], path: str) -> None:
         known = {column.name.lower(): column for column in columns}
         fields = [field for field in descriptor.fields if path or field.name not in _PSEUDO]
         if extra := [field.name for field in fields if field.name.lower() not in known]:
@@ -134,7 +134,7 @@ class _Struct:
         self._path = path
         self._fields = [self._field(field, known[field.name.lower()]) for field in fields]
 
-    def _field(self, field: FieldDescriptor, column: Column) -> _Field:
+    def _field(self, field: FieldDescriptor, column: ColumnDefinition) -> _Field:
         repeated = column.mode == "REPEATED"
         name = self._path + column.name
         if field.is_repeated != repeated:

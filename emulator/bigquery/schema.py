@@ -35,13 +35,13 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnDefinition:
     """A column, or a field of one; the type is GoogleSQL's name."""
 
     name: str
     type: str
     mode: str = "NULLABLE"
-    fields: tuple[Column, ...] = ()
+    fields: tuple[ColumnDefinition, ...] = ()
     description: str = ""
 
 
@@ -49,14 +49,14 @@ class Column:
 class Definition:
     """A table's definition; `others` are properties that are kept unchanged, such as the description and labels."""
 
-    schema: tuple[Column, ...]
+    schema: tuple[ColumnDefinition, ...]
     key: tuple[str, ...] = ()
     clustering: tuple[str, ...] = ()
     max_staleness: timedelta | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_columns(schema: Json) -> tuple[Column, ...]:
+def read_columns(schema: Json) -> tuple[ColumnDefinition, ...]:
     """Reads the columns of a REST schema; raises RefusedError for what BigQuery rejects."""
     given = schema.get("fields") or []
     columns = tuple(_read_column(column) for column in given)
@@ -70,7 +70,7 @@ def read_columns(schema: Json) -> tuple[Column, ...]:
     return columns
 
 
-def _read_column(given: Json) -> Column:
+def _read_column(given: Json) -> ColumnDefinition:
     if unknown := given.keys() - _FIELD_KEYS:
         raise invalid(f"The double does not support the property {min(unknown)!r} of a field")
     name = str(given.get("name", ""))
@@ -91,7 +91,7 @@ def _read_column(given: Json) -> Column:
     if (kind == "STRUCT") != bool(given.get("fields")):
         raise invalid(f"Field {name} is type RECORD but has no schema, or the other way round")
     fields = read_columns(given) if kind == "STRUCT" else ()
-    return Column(name, kind, mode, fields, str(given.get("description") or ""))
+    return ColumnDefinition(name, kind, mode, fields, str(given.get("description") or ""))
 
 
 def check(definition: Definition) -> None:
@@ -102,7 +102,7 @@ def check(definition: Definition) -> None:
 
 
 def _check_columns(
-    what: str, names: Sequence[str], known: Mapping[str, Column], types: Iterable[str], most: int
+    what: str, names: Sequence[str], known: Mapping[str, ColumnDefinition], types: Iterable[str], most: int
 ) -> None:
     if len(names) > most:
         raise invalid(f"Too many {what} columns: {len(names)}, and {most} is the most")
@@ -117,7 +117,9 @@ def _check_columns(
             raise invalid(f"The {what} column {name} has type {kind}, which is not supported there")
 
 
-def patched(table: str, old: Sequence[Column], new: Sequence[Column], *, inside: str = "") -> tuple[Column, ...]:
+def patched(
+    table: str, old: Sequence[ColumnDefinition], new: Sequence[ColumnDefinition], *, inside: str = ""
+) -> tuple[ColumnDefinition, ...]:
     """Returns the columns after a patch, which may add nullable columns (at the end) and relax REQUIRED to NULLABLE.
 
     Raises:
@@ -146,12 +148,12 @@ def patched(table: str, old: Sequence[Column], new: Sequence[Column], *, inside:
     return tuple(result)
 
 
-def to_rest(columns: Iterable[Column]) -> list[Json]:
+def to_rest(columns: Iterable[ColumnDefinition]) -> list[Json]:
     """The columns as REST shows them: with the names of legacy SQL."""
     return [_column_to_rest(column) for column in columns]
 
 
-def _column_to_rest(column: Column) -> Json:
+def _column_to_rest(column: ColumnDefinition) -> Json:
     shown: Json = {"name": column.name, "type": _LEGACY.get(column.type, column.type), "mode": column.mode}
     if column.fields:
         shown["fields"] = to_rest(column.fields)
@@ -160,12 +162,12 @@ def _column_to_rest(column: Column) -> Json:
     return shown
 
 
-def to_storage(columns: Iterable[Column]) -> TableSchema:
+def to_storage(columns: Iterable[ColumnDefinition]) -> TableSchema:
     """Returns the columns as the Write API shows them."""
     return TableSchema(fields=[_column_to_storage(column) for column in columns])
 
 
-def _column_to_storage(column: Column) -> TableFieldSchema:
+def _column_to_storage(column: ColumnDefinition) -> TableFieldSchema:
     return TableFieldSchema(
         name=column.name,
         type_=_STORAGE.get(column.type, column.type),

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from emulator.bigquery.catalog import Catalog, Table
+from emulator.bigquery.catalog import Catalog, StoredTable
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
-from emulator.bigquery.schema import Column, Definition, check
+from emulator.bigquery.schema import ColumnDefinition, Definition, check
 
 LONGEST = 1_000_000
 """The most characters of a statement."""
@@ -108,7 +108,7 @@ def _altering(alter: Callable[..., Definition]) -> Callable[..., Work]:
     return prepared
 
 
-def _rename_column(table: Table, name: str, to: str) -> Definition:
+def _rename_column(table: StoredTable, name: str, to: str) -> Definition:
     column = _free_column(table, name, "rename")
     if any(other.name.lower() == to.lower() for other in table.schema):
         raise invalid(f"Column {to} already exists")
@@ -117,13 +117,13 @@ def _rename_column(table: Table, name: str, to: str) -> Definition:
     return replace(table.definition, schema=schema)
 
 
-def _drop_column(table: Table, name: str) -> Definition:
+def _drop_column(table: StoredTable, name: str) -> Definition:
     column = _free_column(table, name, "drop")
     table.contents.rename(column.name, None)
     return replace(table.definition, schema=tuple(one for one in table.schema if one is not column))
 
 
-def _retype_column(table: Table, name: str, kind: str) -> Definition:
+def _retype_column(table: StoredTable, name: str, kind: str) -> Definition:
     column = _free_column(table, name, "change the type of")
     if kind.upper() not in _WIDER.get(column.type, ()) or column.mode == "REPEATED":
         raise invalid(f"ALTER TABLE ALTER COLUMN SET DATA TYPE requires that {column.type} can be coerced to {kind}")
@@ -145,15 +145,15 @@ def retype(catalog: Catalog, dataset: str, name: str, column: str, kind: str) ->
         table.redefine(replace(table.definition, schema=schema))
 
 
-def _add_column(table: Table, name: str, kind: str) -> Definition:
+def _add_column(table: StoredTable, name: str, kind: str) -> Definition:
     repeated = re.fullmatch(r"ARRAY<(\w+)>", kind, re.IGNORECASE)
-    added = Column(name, (repeated[1] if repeated else kind).upper(), "REPEATED" if repeated else "NULLABLE")
+    added = ColumnDefinition(name, (repeated[1] if repeated else kind).upper(), "REPEATED" if repeated else "NULLABLE")
     if any(other.name.lower() == name.lower() for other in table.schema):
         raise invalid(f"Column {name} already exists")
     return replace(table.definition, schema=(*table.schema, added))
 
 
-def _add_key(table: Table, columns: str) -> Definition:
+def _add_key(table: StoredTable, columns: str) -> Definition:
     if table.definition.key:
         raise invalid("The table already has a primary key")
     definition = replace(table.definition, key=tuple(name.strip(" `") for name in columns.split(",")))
@@ -162,7 +162,7 @@ def _add_key(table: Table, columns: str) -> Definition:
     return definition
 
 
-def _drop_key(table: Table) -> Definition:
+def _drop_key(table: StoredTable) -> Definition:
     if table.contents.is_changed:
         raise invalid(
             "Removing existing primary key columns from composite primary key is not allowed for table with upsert data"
@@ -172,7 +172,7 @@ def _drop_key(table: Table) -> Definition:
     return definition
 
 
-def _free_column(table: Table, name: str, verb: str) -> Column:
+def _free_column(table: StoredTable, name: str, verb: str) -> ColumnDefinition:
     """Returns a column; raises RefusedError if it is missing, or part of the key or of the clustering."""
     fixed = {column.lower() for column in (*table.definition.key, *table.definition.clustering)}
     if name.lower() in fixed:

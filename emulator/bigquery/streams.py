@@ -12,7 +12,7 @@ from typing import NamedTuple
 import grpc
 from google.cloud.bigquery_storage_v1.types import StorageError, WriteStream
 
-from emulator.bigquery.catalog import Catalog, Table
+from emulator.bigquery.catalog import Catalog, StoredTable
 from emulator.bigquery.contents import Row
 from emulator.bigquery.refusals import StorageCode, WriteError, unwritable
 from emulator.bigquery.schema import to_storage
@@ -37,7 +37,7 @@ class PendingStream:
     Its `lock` is held while an append is checked and takes place.
     """
 
-    def __init__(self, name: str, table: Table, created: datetime) -> None:
+    def __init__(self, name: str, table: StoredTable, created: datetime) -> None:
         self.name = name
         self.table = table
         self.created = created
@@ -165,7 +165,7 @@ class Streams:
         with self._catalog.lock:
             return [name for name, stream in self._pending.items() if not (stream.committed or stream.expired)]
 
-    def _why_not(self, name: str, table: Table) -> StorageError | None:
+    def _why_not(self, name: str, table: StoredTable) -> StorageError | None:
         stream = self._pending.get(name)
         if self.parse(name).id == DEFAULT:
             code, message = StorageCode.INVALID_STREAM_TYPE, "Stream must be created in pending mode"
@@ -181,7 +181,7 @@ class Streams:
             return None
         return StorageError(code=code, entity=name, error_message=message)
 
-    def _table(self, parent: str) -> Table:
+    def _table(self, parent: str) -> StoredTable:
         match = _TABLE.fullmatch(parent)
         if match is None:
             raise unwritable(f"Invalid table name. Entity: {parent}")

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from emulator.bigquery.catalog import Catalog, Table, milliseconds
+from emulator.bigquery.catalog import Catalog, StoredTable, milliseconds
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
-from emulator.bigquery.schema import Column, Definition, Json, check, patched, read_columns, to_rest
+from emulator.bigquery.schema import ColumnDefinition, Definition, Json, check, patched, read_columns, to_rest
 
 _NAME = re.compile(r"[\w\- ]{1,1024}")
 _KEPT = {"description", "friendlyName", "labels", "expirationTime", "rangePartitioning", "timePartitioning"}
@@ -67,7 +67,7 @@ class TableResources:
             for table in self._catalog.tables(dataset)
         ]
 
-    def show(self, table: Table) -> Json:
+    def show(self, table: StoredTable) -> Json:
         """Returns a table's resource as REST shows it."""
         definition = table.definition
         shown: Json = {
@@ -88,7 +88,7 @@ class TableResources:
             shown["maxStaleness"] = _interval(definition.max_staleness)
         return shown
 
-    def _identity(self, table: Table) -> Json:
+    def _identity(self, table: StoredTable) -> Json:
         reference = {"projectId": self._catalog.project, "datasetId": table.dataset, "tableId": table.name}
         return {"id": self._catalog.label(table.dataset, table.name), "tableReference": reference}
 
@@ -127,7 +127,7 @@ def _without_schema(resource: Json) -> Json:
     return {key: value for key, value in resource.items() if key != "schema"}
 
 
-def _check_partitions(resource: Json, schema: Sequence[Column]) -> None:
+def _check_partitions(resource: Json, schema: Sequence[ColumnDefinition]) -> None:
     """Raises RefusedError for a partitioning that BigQuery rejects; the double does not partition its rows."""
     time, span = resource.get("timePartitioning"), resource.get("rangePartitioning")
     if time and span:
@@ -141,7 +141,7 @@ def _check_partitions(resource: Json, schema: Sequence[Column]) -> None:
             raise invalid(f"The range of a partition specification has 1 to {_MOST_RANGES} partitions.")
 
 
-def _check_column(name: str, schema: Sequence[Column], *kinds: str) -> None:
+def _check_column(name: str, schema: Sequence[ColumnDefinition], *kinds: str) -> None:
     found = [column for column in schema if column.name.lower() == name.lower()]
     if not found or found[0].type not in kinds or found[0].mode == "REPEATED":
         raise invalid(

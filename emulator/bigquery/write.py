@@ -15,12 +15,12 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
-from emulator.bigquery.catalog import Catalog, Table
-from emulator.bigquery.contents import Change
+from emulator.bigquery.catalog import Catalog, StoredTable
+from emulator.bigquery.contents import WrittenRow
 from emulator.bigquery.meter import APPLIES, LEAST_SCANNED, SCANNED
 from emulator.bigquery.refusals import RefusedError, WriteError, unwritable
 from emulator.bigquery.rows import RowReader
-from emulator.bigquery.schema import Column, Definition, to_storage
+from emulator.bigquery.schema import ColumnDefinition, Definition, to_storage
 from emulator.bigquery.streams import DEFAULT, PendingStream, Streams
 from emulator.bigquery.traffic import APPEND_ROWS, Failure, Traffic
 
@@ -107,12 +107,12 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
         except RefusedError as error:
             _abort(context, error)
         try:
-            yield from self._answers(_Connection(self), requests, context)
+            yield from self._answers(_WriteConnection(self), requests, context)
         finally:
             self.traffic.meter.closed()
 
     def _answers(
-        self, connection: _Connection, requests: Iterator[bytes], context: grpc.ServicerContext
+        self, connection: _WriteConnection, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         for raw in requests:
             failure = self.traffic.request(APPEND_ROWS)
@@ -127,14 +127,14 @@ class BigQueryWrite(grpc.GenericRpcHandler):  # type: ignore[misc]  # the librar
             yield response.SerializeToString()
 
 
-class _Connection:
+class _WriteConnection:
     """One AppendRows call, with what its requests may omit because an earlier one had it."""
 
     def __init__(self, api: BigQueryWrite) -> None:
         self._api = api
         self._stream = ""
         self._writer_schema: bytes | None = None
-        self._seen: tuple[Column, ...] | None = None
+        self._seen: tuple[ColumnDefinition, ...] | None = None
         self._changes: bool | None = None
 
     def answer(self, raw: bytes, failure: Failure | None) -> Any:
@@ -170,7 +170,7 @@ class _Connection:
         self._seen = table.schema
         return response
 
-    def _append(self, request: Any, table: Table, pending: PendingStream | None) -> int | None:
+    def _append(self, request: Any, table: StoredTable, pending: PendingStream | None) -> int | None:
         if request.WhichOneof("rows") != "proto_rows":
             raise unwritable("The double supports only rows as protocol buffers, and a request must have some")
         if request.proto_rows.writer_schema.HasField("proto_descriptor"):
@@ -202,7 +202,7 @@ class _Connection:
         self._api.traffic.appended(len(given), size)
         return None
 
-    def _count_apply(self, table: Table) -> None:
+    def _count_apply(self, table: StoredTable) -> None:
         """Counts BigQuery's background job, which reads the whole table once in each max_staleness."""
         staleness, now = table.definition.max_staleness, self._api.catalog.now()
         if staleness and now - table.applied >= staleness:
@@ -210,7 +210,7 @@ class _Connection:
             self._api.traffic.meter.count(APPLIES)
             self._api.traffic.meter.count(SCANNED, max(table.bytes, LEAST_SCANNED))
 
-    def _read(self, given: Sequence[bytes], definition: Definition, *, default: bool) -> list[Change]:
+    def _read(self, given: Sequence[bytes], definition: Definition, *, default: bool) -> list[WrittenRow]:
         assert self._writer_schema is not None
         reader = _reader(self._writer_schema, definition.schema, definition.key, changes=default)
         if self._changes not in (None, reader.changes):
@@ -236,14 +236,16 @@ class _Connection:
             )
         return changes if self._api.keep_rows else []
 
-    def _check(self, change: Change) -> None:
+    def _check(self, change: WrittenRow) -> None:
         for refused in self._api.traffic.refused:
             if refused.found_in(change.row):
                 raise ValueError(f"{refused.column}: {refused.message}")
 
 
 @lru_cache(maxsize=256)
-def _reader(writer_schema: bytes, schema: tuple[Column, ...], key: tuple[str, ...], *, changes: bool) -> RowReader:
+def _reader(
+    writer_schema: bytes, schema: tuple[ColumnDefinition, ...], key: tuple[str, ...], *, changes: bool
+) -> RowReader:
     return RowReader(DescriptorProto.FromString(writer_schema), schema, key, changes=changes)
 
 

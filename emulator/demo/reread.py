@@ -59,7 +59,7 @@ def rereader(host: str, database: str, change_stream: str, dialect: Dialect, *, 
         deadline = time.monotonic() + seconds
         try:
             with grpc.insecure_channel(host, options=DIRECT_CHANNEL) as channel:
-                return list(_Reading(channel, database, change_stream, dialect, deadline).mods(start, end))
+                return list(_Rereading(channel, database, change_stream, dialect, deadline).mods(start, end))
         except grpc.RpcError as error:
             raise RereadError(f"the re-read failed: {error.code().name}: {error.details()}") from error
         except PlainStreamError as error:
@@ -68,7 +68,7 @@ def rereader(host: str, database: str, change_stream: str, dialect: Dialect, *, 
     return reread
 
 
-class _Reading:
+class _Rereading:
     """One re-read, with a session of its own."""
 
     def __init__(

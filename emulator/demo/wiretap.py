@@ -45,7 +45,7 @@ class LiveQuery:
 
 
 @dataclass(slots=True)
-class _Connection:
+class _TappedConnection:
     requests: bytearray = field(default_factory=bytearray)
     responses: bytearray = field(default_factory=bytearray)
 
@@ -57,7 +57,7 @@ class Wiretap:
         self.host = f"127.0.0.1:{listener.getsockname()[1]}"
         self._listener = listener
         self._target = target
-        self._connections: list[_Connection] = []
+        self._connections: list[_TappedConnection] = []
         self._sockets: list[socket.socket] = []
 
     @classmethod
@@ -92,7 +92,7 @@ class Wiretap:
 
     def _relay(self, near: socket.socket) -> None:
         with near, suppress(OSError), socket.create_connection(self._target) as far:
-            connection = _Connection()
+            connection = _TappedConnection()
             self._connections.append(connection)
             self._sockets += (near, far)
             for end in (near, far):
@@ -112,7 +112,7 @@ def _pump(source: socket.socket, target: socket.socket, recording: bytearray) ->
         target.shutdown(socket.SHUT_WR)
 
 
-def _queries(connection: _Connection) -> Iterator[LiveQuery]:
+def _queries(connection: _TappedConnection) -> Iterator[LiveQuery]:
     responses = _streams(bytes(connection.responses))
     for stream, requests in _streams(bytes(connection.requests).removeprefix(_PREFACE)).items():
         for message in _messages(requests):

@@ -16,7 +16,7 @@ from random import Random
 from emulator.scenario.capture import reported_columns, reported_mod
 from emulator.scenario.history import Change, Event, PartitionMode, ReportedColumn, ReportedMod
 from emulator.scenario.timelines import WHOLE, Notice, Timelines
-from emulator.scenario.transactions import Transaction
+from emulator.scenario.transactions import DrawnTransaction
 from emulator.workload.journal import ModType, PlannedMod, Row
 from emulator.workload.tables import Dialect, Table
 
@@ -46,20 +46,22 @@ class Script:
         self._lines = lines
         self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
 
-    def write(self, done: Sequence[Transaction]) -> dict[str, list[PlannedMod]]:
+    def write(self, done: Sequence[DrawnTransaction]) -> dict[str, list[PlannedMod]]:
         """Writes transactions and notices in the order of their timestamps; those of one timestamp in the order given.
 
         Returns each transaction's mods by its id, in the order of their record sequences.
         """
         ordered: dict[str, list[PlannedMod]] = {}
-        stamped: list[tuple[int, Transaction | Notice]] = [(one.commit_timestamp, one) for one in done]
+        stamped: list[tuple[int, DrawnTransaction | Notice]] = [(one.commit_timestamp, one) for one in done]
         stamped += [(notice.record.timestamp, notice) for notice in self._lines.notices]
         stamped.sort(key=lambda entry: (entry[0], entry[1].rank if isinstance(entry[1], Notice) else 0))
         for _, group in groupby(stamped, key=lambda entry: entry[0]):
             self._write_timestamp((entry for _, entry in group), ordered)
         return ordered
 
-    def _write_timestamp(self, entries: Iterable[Transaction | Notice], ordered: dict[str, list[PlannedMod]]) -> None:
+    def _write_timestamp(
+        self, entries: Iterable[DrawnTransaction | Notice], ordered: dict[str, list[PlannedMod]]
+    ) -> None:
         sequences = self._sequences()
         for entry in entries:
             if isinstance(entry, Notice):
@@ -86,7 +88,7 @@ class Script:
             yield f"{number:0{width}d}"
             number += self._random.choice((1, 1, 2, 3))
 
-    def _drafts(self, transaction: Transaction) -> list[_Draft]:
+    def _drafts(self, transaction: DrawnTransaction) -> list[_Draft]:
         """Distribute a transaction's mods over the partitions, and group consecutive ones into records."""
         drafts: list[_Draft] = []
         open_drafts: dict[str, _Draft] = {}
@@ -117,7 +119,7 @@ def place(table: str, keys: Row) -> int:
 
 
 def _changes(
-    transaction: Transaction, drafts: Sequence[_Draft], sequences: Iterator[str], value_capture_type: str
+    transaction: DrawnTransaction, drafts: Sequence[_Draft], sequences: Iterator[str], value_capture_type: str
 ) -> Iterator[tuple[str, Change]]:
     """Yields a transaction's records with their partition tokens, in the order of their record sequences."""
     last = {draft.token: number for number, draft in enumerate(drafts)}

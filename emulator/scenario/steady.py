@@ -70,7 +70,7 @@ def steady_partitions(
 
 
 def _timelines(random: Random, mode: PartitionMode, origin: int, horizon: int, load: Load) -> dict[str, Partition]:
-    stream = _Immutable(random) if mode == "IMMUTABLE_KEY_RANGE" else _Mutable(random)
+    stream = _SteadyImmutable(random) if mode == "IMMUTABLE_KEY_RANGE" else _SteadyMutable(random)
     for _ in range(load.partitions):
         stream.start(origin)
     splits = round(load.partitions * load.splits_per_minute * (horizon - origin) / (60 * SECOND))
@@ -107,7 +107,7 @@ class _LivePartitions:
         return self._alive.pop()
 
 
-class _Immutable(_LivePartitions):
+class _SteadyImmutable(_LivePartitions):
     """Splits and merges of the IMMUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:
@@ -126,7 +126,7 @@ class _Immutable(_LivePartitions):
             partition.events.append(Children(at, "00000000", children))
 
 
-class _Mutable(_LivePartitions):
+class _SteadyMutable(_LivePartitions):
     """Splits and merges of the MUTABLE_KEY_RANGE mode."""
 
     def split(self, at: int) -> None:

@@ -32,7 +32,7 @@ Row = tuple[str, Key]
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class DrawnTransaction:
     """A committed transaction: its mods in the order of writing, each with its table at that time."""
 
     commit_timestamp: int
@@ -62,7 +62,7 @@ class Transactions:
         """The tables with their current columns."""
         return tuple(self._contents.tables.values())
 
-    def commit(self, at: int) -> Transaction:
+    def commit(self, at: int) -> DrawnTransaction:
         """Commits at `at` or a little later: in the order of the calls, and never two changes of a row at once.
 
         Transactions with the same commit timestamp write neither the same rows nor each other's parents, so that they
@@ -72,7 +72,7 @@ class Transactions:
         at = self._at(max(at, self._now, self._earliest), plan)
         return self._transaction(at, self._apply(at, plan))
 
-    def commit_and_add_column(self, at: int) -> Transaction:
+    def commit_and_add_column(self, at: int) -> DrawnTransaction:
         """Adds a column to a table at the timestamp of a commit; no other transaction has that timestamp.
 
         If rows allow it, some of the transaction's mods have the old schema and some, of the same table, the new one;
@@ -138,13 +138,13 @@ class Transactions:
         self._contents.apply(mods)
         return [(self._contents.tables[mod.table], mod) for mod in mods]
 
-    def _transaction(self, at: int, mods: list[tuple[Table, PlannedMod]]) -> Transaction:
+    def _transaction(self, at: int, mods: list[tuple[Table, PlannedMod]]) -> DrawnTransaction:
         random = self._random
         identity = base64.b64encode(random.randbytes(12)).decode()
         if random.random() < 0.5 and all(mod.mod_type == "DELETE" for _, mod in mods):
-            return Transaction(at, identity, tuple(mods), "RowDeletionPolicy", is_system=True)
+            return DrawnTransaction(at, identity, tuple(mods), "RowDeletionPolicy", is_system=True)
         tag = random.choice(_TAGS) if random.random() < 0.2 else ""
-        return Transaction(at, identity, tuple(mods), tag)
+        return DrawnTransaction(at, identity, tuple(mods), tag)
 
     def _add_column(self, table: Table) -> None:
         """Adds the column; existing rows hold NULL in it."""

@@ -62,7 +62,7 @@ class ScriptedServer:
     `tables` serves the rows of its tables.
     """
 
-    def __init__(self, handler: _Handler, host: str, relay: Relay | None) -> None:
+    def __init__(self, handler: _CallHandler, host: str, relay: Relay | None) -> None:
         self.engine = handler.engine
         self.tables = handler.tables
         self._handler = handler
@@ -110,7 +110,7 @@ class ScriptedServer:
         """Serves in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
         engine = ScriptedSpanner(scenario, clock=clock, faults=faults, framing=framing)
-        handler = _Handler(engine, TableReads(engine))
+        handler = _CallHandler(engine, TableReads(engine))
         options = (
             ("grpc.max_concurrent_streams", max_streams_per_connection),
             ("grpc.max_send_message_length", -1),
@@ -192,7 +192,7 @@ class ScriptedServer:
             thread.join()
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
+class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
     """Spanner's methods, on raw bytes."""
 
     def __init__(self, engine: ScriptedSpanner, tables: TableReads) -> None:

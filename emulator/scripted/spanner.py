@@ -175,7 +175,7 @@ class ScriptedSpanner:
 
     async def _answer(self, query: StreamQuery, query_fault: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
         """Yields a query's messages, with its fault."""
-        progress = _Progress(query, frames)
+        progress = _Served(query, frames)
         await self._pause_before_first(query_fault)
         if await self._inject(query_fault, progress):
             return
@@ -232,13 +232,13 @@ class ScriptedSpanner:
             query_fault.strike()
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
-    async def _pause_before_message(self, query_fault: FaultInQuery, progress: _Progress) -> None:
+    async def _pause_before_message(self, query_fault: FaultInQuery, progress: _Served) -> None:
         fault = query_fault.fault
         if fault is not None and fault.kind is FaultKind.SLOWNESS and progress.sent >= fault.after:
             query_fault.strike()
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
-    async def _inject(self, query_fault: FaultInQuery, progress: _Progress) -> bool:
+    async def _inject(self, query_fault: FaultInQuery, progress: _Served) -> bool:
         """Injects the query's fault if it is due; returns whether the query ends here with OK.
 
         Raises:
@@ -269,7 +269,7 @@ class ScriptedSpanner:
         raise ScriptedError(code, fault.message or message)
 
 
-class _Progress:
+class _Served:
     """The progress of a query's answer."""
 
     def __init__(self, query: StreamQuery, frames: Frames) -> None:

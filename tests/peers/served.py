@@ -20,7 +20,7 @@ from connector.errors import SpannerCdcError
 from connector.reader.stopping import StopRequest
 from connector.reader.tail import tail
 from emulator import FaultPlan, Framing, Scenario, ScriptedServer
-from emulator.scripted.server import _Handler
+from emulator.scripted.server import _CallHandler
 from tests.emulator.scripted.scripted_stream import ORIGIN, at
 from tests.integration.commands import manifests
 from tests.integration.delivered import rows
@@ -75,13 +75,13 @@ class Call:
 def calls_to(patch: pytest.MonkeyPatch) -> list[Call]:
     """Records the streaming calls that servers of this process receive from now on."""
     noted: list[Call] = []
-    answers = _Handler._execute_streaming_sql
+    answers = _CallHandler._execute_streaming_sql
 
-    async def noting(self: _Handler, request: bytes, context: grpc.aio.ServicerContext) -> None:
+    async def noting(self: _CallHandler, request: bytes, context: grpc.aio.ServicerContext) -> None:
         noted.append(Call(context.time_remaining(), dict(context.invocation_metadata())))
         await answers(self, request, context)
 
-    patch.setattr(_Handler, "_execute_streaming_sql", noting)
+    patch.setattr(_CallHandler, "_execute_streaming_sql", noting)
     return noted
 
 

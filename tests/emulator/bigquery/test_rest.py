@@ -16,7 +16,7 @@ from google.api_core.exceptions import (
 from google.cloud import bigquery
 from google.cloud.bigquery import SchemaField
 
-from emulator.bigquery.double import BigQueryDouble, Column
+from emulator.bigquery.double import BigQueryDouble, ColumnDefinition
 from tests.emulator.bigquery.caller import DATASET, Caller, calling
 
 ID = SchemaField("id", "INT64", mode="REQUIRED")
@@ -42,10 +42,12 @@ def test_a_table_is_shown_as_it_was_created(caller: Caller) -> None:
     )
     table = caller.double.table(DATASET, "t")
     assert table.schema == (
-        Column("id", "INT64", "REQUIRED"),
-        Column("name", "STRING"),
-        Column("j", "JSON"),
-        Column("m", "STRUCT", fields=(Column("uuid", "STRING"), Column("keys", "STRING", "REPEATED"))),
+        ColumnDefinition("id", "INT64", "REQUIRED"),
+        ColumnDefinition("name", "STRING"),
+        ColumnDefinition("j", "JSON"),
+        ColumnDefinition(
+            "m", "STRUCT", fields=(ColumnDefinition("uuid", "STRING"), ColumnDefinition("keys", "STRING", "REPEATED"))
+        ),
     )
     assert (table.key, table.clustering, table.max_staleness) == (("id",), ("id",), None)
     shown = caller.tables.get_table(caller.name("t"))
@@ -120,10 +122,12 @@ def test_a_patch_adds_columns_and_relaxes_required(caller: Caller) -> None:
     table.schema = [SchemaField("id", "INT64"), grown, NAME, added]
     caller.tables.update_table(table, ["schema"])
     assert caller.double.table(DATASET, "t").schema == (
-        Column("id", "INT64"),
-        Column("m", "STRUCT", fields=(Column("name", "STRING"), Column("more", "STRING"))),
-        Column("name", "STRING"),
-        Column("tags", "STRING", "REPEATED"),
+        ColumnDefinition("id", "INT64"),
+        ColumnDefinition(
+            "m", "STRUCT", fields=(ColumnDefinition("name", "STRING"), ColumnDefinition("more", "STRING"))
+        ),
+        ColumnDefinition("name", "STRING"),
+        ColumnDefinition("tags", "STRING", "REPEATED"),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from google.api_core.exceptions import BadRequest, MethodNotImplemented
 from google.cloud.bigquery import SchemaField
 
-from emulator.bigquery.double import BigQueryDouble, Column
+from emulator.bigquery.double import BigQueryDouble, ColumnDefinition
 from emulator.bigquery.statements import LONGEST
 from tests.emulator.bigquery.caller import DATASET, Caller, calling, default, message, request
 
@@ -184,7 +184,7 @@ def test_a_type_can_only_be_widened(caller: Caller, kind: str, to: str, accepted
             run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
     else:
         run(caller, f"ALTER TABLE {{}} ALTER COLUMN v SET DATA TYPE {to}")
-        assert caller.double.table(DATASET, "t").schema[1] == Column("v", to)
+        assert caller.double.table(DATASET, "t").schema[1] == ColumnDefinition("v", to)
 
 
 def test_a_table_can_be_renamed_without_a_key_and_hours_after_the_last_rows(caller: Caller, clock: Clock) -> None:
