@@ -15,10 +15,11 @@ from connector.core.records import DataChangeRecord
 from emulator.scenario.history import PartitionMode
 from emulator.scenario.scenario import steady
 from emulator.scripted.fault_plan import RECOVERABLE
+from tests.property.effort import share_of
 from tests.property.reading import mutants
 from tests.property.reading.whole_reader import ORIGIN, WholeReader, of_seed
 
-SEEDS = int(os.environ.get("WHOLE_READER_SEEDS", "80"))
+SEEDS = int(os.environ.get("WHOLE_READER_SEEDS", max(share_of(80), 30)))
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 
