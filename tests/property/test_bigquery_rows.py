@@ -22,8 +22,8 @@ from spark_sink.sinks.bigquery.rows.builder import RowBuilder
 from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTable,
     BigQueryTableOptions,
-    Column,
     Mode,
+    TableColumn,
     bigquery_name,
     bigquery_table,
 )
@@ -114,7 +114,7 @@ class Cell:
     rejected: bool = False
 
 
-def _scalar_is_refused(value: Any, column: Column) -> bool:
+def _scalar_is_refused(value: Any, column: TableColumn) -> bool:
     if column.field.type == "BIGNUMERIC":
         number = Decimal(value)
         if not number.is_finite():
@@ -126,13 +126,13 @@ def _scalar_is_refused(value: Any, column: Column) -> bool:
     return False
 
 
-def _wanted(value: Value, column: Column) -> Any:
+def _wanted(value: Value, column: TableColumn) -> Any:
     """A scalar's value in the message."""
     return value[0] if column.field.type == "STRING" and isinstance(value[1], int) else value[1]
 
 
 @st.composite
-def cells(draw: st.DrawFn, column: Column, type_json: str, values: st.SearchStrategy[Value], array: bool) -> Cell:
+def cells(draw: st.DrawFn, column: TableColumn, type_json: str, values: st.SearchStrategy[Value], array: bool) -> Cell:
     """A value that may be absent, null, or of another type."""
     must = column.field.required
     kind = draw(st.sampled_from(["value"] * 9 + ["null", "absent", "misfit"]))

@@ -8,7 +8,7 @@ from connector.core.partitions.partition import (
     CutPartition,
     IllegalTransitionError,
     Partition,
-    PartitionEvent,
+    PartitionChange,
     PartitionState,
 )
 
@@ -20,7 +20,7 @@ __all__ = [
     "IllegalTransitionError",
     "LeastParent",
     "Partition",
-    "PartitionEvent",
+    "PartitionChange",
     "PartitionGraph",
     "PartitionState",
     "follow_all",

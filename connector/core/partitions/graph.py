@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 
 from connector.core.partitions.following import Follows, follow_all
 from connector.core.partitions.indexes import LeastProgress, WaitingPartitions
-from connector.core.partitions.partition import NOTHING, CutPartition, Partition, PartitionEvent, PartitionState
+from connector.core.partitions.partition import NOTHING, CutPartition, Partition, PartitionChange, PartitionState
 from connector.core.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -107,7 +107,7 @@ class PartitionGraph:
         ready = []
         for partition in self._waiting.candidates(self._watermark):
             if self._may_start(partition):
-                self._move(partition, PartitionEvent.PARENTS_FINISHED)
+                self._move(partition, PartitionChange.PARENTS_FINISHED)
                 ready.append(partition.token)
             else:
                 self._waiting.wait_for_watermark(partition, self._watermark)
@@ -168,7 +168,7 @@ class PartitionGraph:
     def sent(self, token: str) -> None:
         """The partition's query has been sent."""
         partition = self._partitions[token]
-        self._move(partition, PartitionEvent.QUERY_SENT)
+        self._move(partition, PartitionChange.QUERY_SENT)
         partition.ending = False
         partition.proved = NOTHING
 
@@ -179,7 +179,7 @@ class PartitionGraph:
         child partitions records returns all of them again: the progress is before their start.
         """
         partition = self._partitions[token]
-        self._move(partition, PartitionEvent.QUERY_BROKE)
+        self._move(partition, PartitionChange.QUERY_BROKE)
         return partition.progress
 
     def proved(self, token: str, timestamp: int) -> None:
@@ -278,7 +278,7 @@ class PartitionGraph:
         return partition.ends_at is None and self._reached_end(partition)
 
     def _finish(self, partition: Partition) -> None:
-        self._move(partition, PartitionEvent.ENDED_FOR_GOOD)
+        self._move(partition, PartitionChange.ENDED_FOR_GOOD)
         self.churn.update(self._churn_of(partition))
 
     def _churn_of(self, parent: Partition) -> Counter[str]:
@@ -305,7 +305,7 @@ class PartitionGraph:
     def _reached_end(self, partition: Partition) -> bool:
         if self._end is None or partition.progress < self._end:
             return False
-        self._move(partition, PartitionEvent.REACHED_END)
+        self._move(partition, PartitionChange.REACHED_END)
         return True
 
     def _discovered(self, announcer: str, child: CutPartition, parents: frozenset[str]) -> bool:
@@ -326,7 +326,7 @@ class PartitionGraph:
         self._progress.add(added)
         self.unfinished += 1
 
-    def _move(self, partition: Partition, event: PartitionEvent) -> None:
+    def _move(self, partition: Partition, event: PartitionChange) -> None:
         before = partition.state
         partition.change_state(event)
         if before is PartitionState.CREATED:
@@ -334,5 +334,5 @@ class PartitionGraph:
         if partition.state is PartitionState.FINISHED:
             self.unfinished -= 1
             self._waiting.parent_finished(partition.token)
-        if event is PartitionEvent.ENDED_FOR_GOOD:
+        if event is PartitionChange.ENDED_FOR_GOOD:
             self._ended[partition.token] = partition

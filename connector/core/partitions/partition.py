@@ -20,7 +20,7 @@ class PartitionState(Enum):
     FINISHED = "finished"
 
 
-class PartitionEvent(Enum):
+class PartitionChange(Enum):
     """Events in the life of a partition."""
 
     PARENTS_FINISHED = "parents finished"
@@ -30,14 +30,14 @@ class PartitionEvent(Enum):
     REACHED_END = "reached the user's end"
 
 
-TRANSITIONS: dict[tuple[PartitionState, PartitionEvent], PartitionState] = {
-    (PartitionState.CREATED, PartitionEvent.PARENTS_FINISHED): PartitionState.SCHEDULED,
-    (PartitionState.SCHEDULED, PartitionEvent.QUERY_SENT): PartitionState.RUNNING,
-    (PartitionState.RUNNING, PartitionEvent.QUERY_BROKE): PartitionState.SCHEDULED,
-    (PartitionState.RUNNING, PartitionEvent.ENDED_FOR_GOOD): PartitionState.FINISHED,
-    (PartitionState.RUNNING, PartitionEvent.REACHED_END): PartitionState.FINISHED,
-    (PartitionState.SCHEDULED, PartitionEvent.ENDED_FOR_GOOD): PartitionState.FINISHED,
-    (PartitionState.SCHEDULED, PartitionEvent.REACHED_END): PartitionState.FINISHED,
+TRANSITIONS: dict[tuple[PartitionState, PartitionChange], PartitionState] = {
+    (PartitionState.CREATED, PartitionChange.PARENTS_FINISHED): PartitionState.SCHEDULED,
+    (PartitionState.SCHEDULED, PartitionChange.QUERY_SENT): PartitionState.RUNNING,
+    (PartitionState.RUNNING, PartitionChange.QUERY_BROKE): PartitionState.SCHEDULED,
+    (PartitionState.RUNNING, PartitionChange.ENDED_FOR_GOOD): PartitionState.FINISHED,
+    (PartitionState.RUNNING, PartitionChange.REACHED_END): PartitionState.FINISHED,
+    (PartitionState.SCHEDULED, PartitionChange.ENDED_FOR_GOOD): PartitionState.FINISHED,
+    (PartitionState.SCHEDULED, PartitionChange.REACHED_END): PartitionState.FINISHED,
 }
 """Every transition of a partition. A query that breaks leaves it scheduled, to be queried again."""
 
@@ -97,7 +97,7 @@ class Partition:
         """True if it covers ``instant``: started by then, and not known to have ended by then."""
         return self.start <= instant and (self.end is None or self.end > instant)
 
-    def change_state(self, event: PartitionEvent) -> None:
+    def change_state(self, event: PartitionChange) -> None:
         """Makes the transition of an event.
 
         Raises:

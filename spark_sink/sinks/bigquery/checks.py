@@ -11,7 +11,7 @@ from connector.errors import SpannerCdcError
 from connector.spool.storage.locations import with_extra
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.config import BigQueryConfig
-from spark_sink.sinks.bigquery.pacing.costs import Load, notes
+from spark_sink.sinks.bigquery.pacing.costs import SinkLoad, notes
 from spark_sink.sinks.bigquery.tables.table import (
     SCHEMA_IN_DATASET,
     BigQueryTable,
@@ -74,7 +74,7 @@ def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, st
         sizes = _sizes(sink.target(source), tables) if sink.table_options().merges else []
     except SpannerCdcError as error:
         unknown.append(f"sizes unknown: {error}")
-    return [*notes(Load(sink.mode, len(tables), spark.trigger_interval, sink.max_staleness, sizes)), *unknown]
+    return [*notes(SinkLoad(sink.mode, len(tables), spark.trigger_interval, sink.max_staleness, sizes)), *unknown]
 
 
 def _tables(sink: BigQueryConfig, stream: WatchedStream) -> list[BigQueryTable]:

@@ -36,9 +36,9 @@ from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
 from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import PermanentError, SinkError
-from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, Jobs, is_transient, reasons_in
+from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, BigQueryJobs, is_transient, reasons_in
 from spark_sink.sinks.bigquery.refusals import BigQueryRefusal, refusal
-from spark_sink.sinks.bigquery.tables.partition import Partition
+from spark_sink.sinks.bigquery.tables.partition import TablePartition
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 
 PATIENCE = 600.0
@@ -86,7 +86,7 @@ class BigQueryClient:
         self._target = target
         self._failure = failure
         self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=_note)
-        self._jobs = Jobs(self._client, patience=patience, failure=failure, note=_note)
+        self._jobs = BigQueryJobs(self._client, patience=patience, failure=failure, note=_note)
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
@@ -174,7 +174,7 @@ class BigQueryClient:
         self._query(sql, dataset, name, job_id, before)
 
     def settle(self, job_id: str, dataset: str, name: str) -> None:
-        """Waits until a job on a table has ended; prevents it if it was never started (:meth:`Jobs.settle`)."""
+        """Waits until a job on a table has ended; prevents it if it was never started (:meth:`BigQueryJobs.settle`)."""
         with self._errors(f"table {dataset}.{name}", job_id):
             self._jobs.settle(job_id, self._location(dataset))
 
@@ -355,7 +355,7 @@ def _field(field: bigquery.SchemaField) -> Field:
     )
 
 
-def _partition(made: bigquery.Table, partition: Partition) -> None:
+def _partition(made: bigquery.Table, partition: TablePartition) -> None:
     if partition.interval:
         span = PartitionRange(start=partition.start, end=partition.end, interval=partition.interval)
         made.range_partitioning = RangePartitioning(span, field=partition.column)

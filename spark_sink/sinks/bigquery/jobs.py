@@ -54,7 +54,7 @@ Start = Callable[[str | None], bigquery.LoadJob | bigquery.QueryJob]
 Before = Callable[[str], object]
 
 
-class Jobs:
+class BigQueryJobs:
     """Runs jobs.
 
     Args:

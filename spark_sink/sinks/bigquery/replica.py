@@ -22,7 +22,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient, ExistingTable
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.replica_statements import digest_statement, has_digests, rows_statement
-from spark_sink.sinks.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, Column, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, TableColumn, bigquery_table
 from spark_sink.sinks.shared.feed import delivered_up_to
 
 _ROWS_AT_ONCE = 5000
@@ -136,7 +136,7 @@ class BigQueryReplica(Replica):
     def _path(self, table: BigQueryTable) -> str:
         return f"{self._target.project}.{table.dataset}.{table.name}"
 
-    def _events(self, table: str, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+    def _events(self, table: str, columns: Sequence[TableColumn], rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
         names = [column.name for column in columns]
         payloads, orders, kinds = [], [], []
         for row in rows:

@@ -5,7 +5,15 @@ from collections.abc import Collection, Mapping
 from connector.config.replicas import DIGESTED
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
-from spark_sink.sinks.bigquery.tables.table import COLUMN_TYPES, MERGE, METADATA, BigQueryTable, Column, Field, Mode
+from spark_sink.sinks.bigquery.tables.table import (
+    COLUMN_TYPES,
+    MERGE,
+    METADATA,
+    BigQueryTable,
+    Field,
+    Mode,
+    TableColumn,
+)
 
 _MILLISECOND = 1_000_000
 _TIME_DIGITS = 16
@@ -34,7 +42,7 @@ def has_digests(table: BigQueryTable, existing: Mapping[str, Field]) -> bool:
     )
 
 
-def _is_as_expected(column: Column, field: Field | None) -> bool:
+def _is_as_expected(column: TableColumn, field: Field | None) -> bool:
     if field is None:
         return not column.is_key  # it was added since the last change
     return field.type == column.field.type and not field.repeated
@@ -61,8 +69,8 @@ def digest_statement(
 
 
 def rows_statement(
-    columns: Collection[Column],
-    keys: Collection[Column],
+    columns: Collection[TableColumn],
+    keys: Collection[TableColumn],
     path: str,
     mode: Mode,
     buckets: Collection[int] | None,
@@ -105,7 +113,7 @@ def _bucket(digest: str, count: int) -> str:
     return f"MOD(CAST(CONCAT('0x', SUBSTR({digest}, 1, 8)) AS INT64), {count})"
 
 
-def _text(column: Column, existing: Mapping[str, Field]) -> str:
+def _text(column: TableColumn, existing: Mapping[str, Field]) -> str:
     if column.field.name.lower() not in existing:
         return "'n'"
     value = _TEXT_OF[column.kind].format(f"x.`{column.field.name}`")

@@ -7,11 +7,11 @@ import pyarrow as pa
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from spark_sink.sinks.spanner.writing.row_merger import Change
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
 from spark_sink.sinks.spanner.writing.units import UnitPosition
 
 
-def changes_of(spool: Spool, epochs: Iterable[Manifest], start: UnitPosition) -> Iterator[Change]:
+def changes_of(spool: Spool, epochs: Iterable[Manifest], start: UnitPosition) -> Iterator[KeyedChange]:
     """The changes of epochs, in commit order, without those before a position.
 
     Raises:
@@ -59,7 +59,7 @@ def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:
     return (batch for file in epoch.files for batch in spool.batches(file))
 
 
-def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
+def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[KeyedChange]:
     metadata = rows.column("source_metadata")
     captures = metadata.field("value_capture_type").to_pylist()
     transactions = metadata.field("server_transaction_id").to_pylist()
@@ -78,7 +78,7 @@ def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[Change]:
         ),
         first,
     ):
-        yield Change(
+        yield KeyedChange(
             table,
             mod_type,
             capture in WHOLE_ROWS,

@@ -9,15 +9,15 @@ from connector.config.address import DatabaseAddress
 from connector.spanner.blocking import BlockingClient
 from connector.spool.reading import Spool
 from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
-from spark_sink.sinks.spanner.writing.progress import Progress, select_of
-from spark_sink.sinks.spanner.writing.transactions import Transactions
+from spark_sink.sinks.spanner.writing.progress import AppliedProgress, select_of
+from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 
 
 class SpannerConnection(NamedTuple):
     """A destination's tables as they are now, and the bookkeeping row of a sink, which this process has not claimed."""
 
     there: DestinationDatabase
-    progress: Progress
+    progress: AppliedProgress
 
 
 @contextmanager
@@ -46,5 +46,5 @@ def connected(
     there = awaited_destination(target, patience)
     sink = f"{spool.header().spool_id}/{consumer}"
     select, parameters = select_of(there.dialect.name, sink)
-    with Transactions(BlockingClient(target), tag, select, parameters) as transactions:
-        yield SpannerConnection(there, Progress(transactions, sink, uuid4().hex, identities))
+    with SinkTransactions(BlockingClient(target), tag, select, parameters) as transactions:
+        yield SpannerConnection(there, AppliedProgress(transactions, sink, uuid4().hex, identities))

@@ -42,7 +42,7 @@ from spark_sink.sinks.spanner.source import check_continues
 from spark_sink.sinks.spanner.source_tables import source_tables
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import STARTS_OVER, Claimed
-from spark_sink.sinks.spanner.writing.row_merger import Change
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
 from spark_sink.sinks.spanner.writing.units import Unit
 from spark_sink.sinks.spanner.writing.writer import UnitWriter
 from spark_sink.sources.changes.known_tables import KnownTables
@@ -185,7 +185,7 @@ class _SpannerReplay:
                 hint="Run the sink until it has applied the newest epochs, stop it, and replay again.",
             ) from error
 
-    def _written(self, planner: WritePlanner, changes: list[Change]) -> Rejections:
+    def _written(self, planner: WritePlanner, changes: list[KeyedChange]) -> Rejections:
         if not changes:
             return []
         unit = Unit(self._position, self._position, [changes])
@@ -237,7 +237,7 @@ def _changes(
     now: Mapping[Key, Values],
     last: Mapping[Key, LastChange],
     schema_key: str,
-) -> list[Change]:
+) -> list[KeyedChange]:
     """The changes that lead to the rows' present values, one for each dead letter."""
     metadata = rows.column("source_metadata")
     table: str = rows.column("object")[0].as_py()
@@ -250,7 +250,7 @@ def _changes(
             strict=True,
         )
     ]
-    changes: list[Change] = []
+    changes: list[KeyedChange] = []
     for key, row in found.items():
         values = now.get(key)
         if values is None and all(mod_types[index] != "DELETE" for index in row.indexes):
@@ -261,7 +261,9 @@ def _changes(
         mod_type = "DELETE" if values is None else "UPDATE"
         newest = max([events[index] for index in row.indexes] + [last.get(key, LastChange("", ""))])
         changes += [
-            Change(table, mod_type, True, payload, newest.commit_timestamp, newest.sequence, "", (0, index), schema_key)
+            KeyedChange(
+                table, mod_type, True, payload, newest.commit_timestamp, newest.sequence, "", (0, index), schema_key
+            )
             for index in row.indexes
         ]
     return changes

@@ -33,7 +33,7 @@ from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
 from spark_sink.sinks.spanner.writing.units import UnitPosition, units
-from spark_sink.sinks.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, Written
+from spark_sink.sinks.spanner.writing.writer import MOST_BYTES, MOST_CHANGES, Rejection, UnitWriter, WrittenUnits
 from spark_sink.sources.changes.admission import EpochWeight, Group
 from spark_sink.sources.changes.known_tables import KnownTables
 from spark_sink.sources.changes.offsets import Offset
@@ -133,7 +133,7 @@ class SpannerSinkReader(SinkStreamReader):
             yield as_rows(_reports(partition.manifests[0].epoch, written))
 
 
-def applied(partition: EpochsToApply) -> Iterator[Written]:
+def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
     """Applies the rest of a micro-batch and yields the results; rejected rows are stored as dead letters first.
 
     Raises:
@@ -209,7 +209,7 @@ def _put(
         dead_letters.put(table, name, rows, [one.why for one in held])
 
 
-def _reports(first: int, written: Written) -> Iterator[TaskReport]:
+def _reports(first: int, written: WrittenUnits) -> Iterator[TaskReport]:
     for table, count in written.applied.items():
         yield TaskReport(first, table, events=count)
     ordered = sorted(written.rejected, key=lambda one: one.change.table)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from connector.core.changes import Changes
 from connector.core.epoch import EpochBuffer, EpochPart, SealedEpoch
-from connector.core.partitions import CutPartition, Partition, PartitionEvent, PartitionGraph, PartitionState
+from connector.core.partitions import CutPartition, Partition, PartitionChange, PartitionGraph, PartitionState
 from connector.core.records import (
     INITIAL_TOKEN,
     ChildPartitionsRecord,
@@ -67,7 +67,7 @@ class EndOfTheRunEndsPartitions(PartitionGraph):
 
 class CleanEndFinishes(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
-        self._move(self._partitions[token], PartitionEvent.ENDED_FOR_GOOD)
+        self._move(self._partitions[token], PartitionChange.ENDED_FOR_GOOD)
         return True
 
 
@@ -76,7 +76,7 @@ class InitialQueryFinishesAtTheEnd(PartitionGraph):
         if super().ended(token, proven=proven):
             return True
         if token == INITIAL_TOKEN and proven is not None:
-            self._move(self._partitions[token], PartitionEvent.REACHED_END)
+            self._move(self._partitions[token], PartitionChange.REACHED_END)
             return True
         return False
 
@@ -266,7 +266,7 @@ class WindowsFinishPartitions(PartitionGraph):
     def ended(self, token: str, *, proven: int | None) -> bool:
         finished = super().ended(token, proven=proven)
         if not finished and proven is not None:
-            self._move(self._partitions[token], PartitionEvent.REACHED_END)
+            self._move(self._partitions[token], PartitionChange.REACHED_END)
             return True
         return finished
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from connector.core.timestamps import format_rfc3339, parse
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Column
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, TableColumn
 
 _MOST_VALUES = 500
 """Values that are listed; more become a range."""
@@ -35,7 +35,7 @@ def bounded(table: BigQueryTable) -> list[str]:
     return [column.name for column in table.columns if column.is_key and column.field.name in wanted]
 
 
-def bound_of(column: Column, values: AbstractSet[bytes], target: str = "t") -> str:
+def bound_of(column: TableColumn, values: AbstractSet[bytes], target: str = "t") -> str:
     """A condition on a column of the target that all loaded values meet; empty if there is none.
 
     ``target`` is the alias of the target. With a NULL among the values there is none, because NULL equals nothing.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.timestamps import format_rfc3339, parse
 from spark_sink.sinks.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
-from spark_sink.sinks.bigquery.tables.table import Column
+from spark_sink.sinks.bigquery.tables.table import TableColumn
 
 _MICROSECOND = 1000
 
@@ -27,7 +27,7 @@ class RejectedRowError(Exception):
     """A row that the table cannot hold. The message names the column, never the value."""
 
 
-def loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
+def loaded(column: TableColumn, value: msgspec.Raw) -> msgspec.Raw:
     """A value as a load job of JSON takes it.
 
     Raises:
@@ -44,7 +44,7 @@ def loaded(column: Column, value: msgspec.Raw) -> msgspec.Raw:
         raise RejectedRowError(f"column {column.name} holds a value that does not fit its type") from None
 
 
-def _read(column: Column, value: bytes) -> bytes:
+def _read(column: TableColumn, value: bytes) -> bytes:
     if column.layout is Layout.JSON_ARRAY:
         return _document(_as_json(column, value))
     read = LOADED_VALUES[column.kind]
@@ -56,7 +56,7 @@ def _read(column: Column, value: bytes) -> bytes:
     return b"[" + b",".join(read(column, element) for element in elements) + b"]"
 
 
-def _as_json(column: Column, value: bytes) -> bytes:
+def _as_json(column: TableColumn, value: bytes) -> bytes:
     """An array in a column of JSON: INT64 elements become numbers, JSON elements become documents."""
     if column.kind.encoded_like is ColumnKind.INT64:
         return value.replace(b'"', b"")
@@ -66,36 +66,36 @@ def _as_json(column: Column, value: bytes) -> bytes:
     return f"[{','.join('null' if text is None else text for text in texts)}]".encode()
 
 
-def _boolean(_column: Column, value: bytes) -> bytes:
+def _boolean(_column: TableColumn, value: bytes) -> bytes:
     msgspec.json.decode(value, type=bool)
     return value
 
 
-def _long(_column: Column, value: bytes) -> bytes:
+def _long(_column: TableColumn, value: bytes) -> bytes:
     if not _WHOLE.fullmatch(value) or not -(2**63) <= int(value.strip(b'"')) < 2**63:
         raise ValueError
     return b'"%b"' % value.strip(b'"')
 
 
-def _real(_column: Column, value: bytes) -> bytes:
+def _real(_column: TableColumn, value: bytes) -> bytes:
     if value not in _NOT_FINITE:
         msgspec.json.decode(value, type=float)
     return value
 
 
-def _float(column: Column, value: bytes) -> bytes:
+def _float(column: TableColumn, value: bytes) -> bytes:
     """The double that equals a FLOAT32."""
     value = _real(column, value)
     return value if value in _NOT_FINITE else repr(float(np.float32(value.decode()))).encode()
 
 
-def _decimal(_column: Column, value: bytes) -> bytes:
+def _decimal(_column: TableColumn, value: bytes) -> bytes:
     if not _NUMERIC.fullmatch(value):
         raise ValueError
     return value
 
 
-def _number(column: Column, value: bytes) -> bytes:
+def _number(column: TableColumn, value: bytes) -> bytes:
     value = _text(column, value)
     if column.field.type == "BIGNUMERIC":
         try:
@@ -105,25 +105,25 @@ def _number(column: Column, value: bytes) -> bytes:
     return value
 
 
-def _string(_column: Column, value: bytes) -> bytes:
+def _string(_column: TableColumn, value: bytes) -> bytes:
     if not value.startswith(b'"'):
         raise ValueError
     return value
 
 
-def _bytes(_column: Column, value: bytes) -> bytes:
+def _bytes(_column: TableColumn, value: bytes) -> bytes:
     a2b_base64(orjson.loads(value), strict_mode=True)
     return value
 
 
-def _date(_column: Column, value: bytes) -> bytes:
+def _date(_column: TableColumn, value: bytes) -> bytes:
     if not _DAY.fullmatch(value):
         raise ValueError
     date.fromisoformat(orjson.loads(value))
     return value
 
 
-def _json(_column: Column, value: bytes) -> bytes:
+def _json(_column: TableColumn, value: bytes) -> bytes:
     return _document(orjson.loads(value).encode() if value.startswith(b'"') else value)
 
 
@@ -141,7 +141,7 @@ def _check_exact(digits: str) -> None:
         raise ValueError
 
 
-def _timestamp(column: Column, value: bytes) -> bytes:
+def _timestamp(column: TableColumn, value: bytes) -> bytes:
     """Truncated to microseconds, BigQuery's precision."""
     nanoseconds = parse(orjson.loads(value))
     if column.field.required and nanoseconds % _MICROSECOND:
@@ -149,14 +149,14 @@ def _timestamp(column: Column, value: bytes) -> bytes:
     return orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND))
 
 
-def _text(_column: Column, value: bytes) -> bytes:
+def _text(_column: TableColumn, value: bytes) -> bytes:
     return value if value.startswith(b'"') else orjson.dumps(value.decode())
 
 
 _WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(rb'"-?[0-9]{1,29}(\.[0-9]{1,9})?"')
 _DAY = re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}"')
 _NOT_FINITE = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
-LOADED_VALUES: Mapping[ColumnKind, Callable[[Column, bytes], bytes]] = {
+LOADED_VALUES: Mapping[ColumnKind, Callable[[TableColumn, bytes], bytes]] = {
     ColumnKind.BOOL: _boolean,
     ColumnKind.INT64: _long,
     ColumnKind.FLOAT32: _float,

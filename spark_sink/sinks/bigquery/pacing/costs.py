@@ -20,7 +20,7 @@ _MUCH = _TIB
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SinkLoad:
     """The load that a sink puts on BigQuery.
 
     Attributes:
@@ -60,7 +60,7 @@ class Load:
         return self.reads_a_day * sum(max(size, LEAST_SCANNED) for size in self.sizes)
 
 
-def notes(load: Load) -> Iterator[str]:
+def notes(load: SinkLoad) -> Iterator[str]:
     """The estimate and its warnings, each a line."""
     latency = _span(load.interval)
     if load.mode == MERGE:
@@ -82,7 +82,7 @@ def notes(load: Load) -> Iterator[str]:
     yield from _scans(load)
 
 
-def _scans(load: Load) -> Iterator[str]:
+def _scans(load: SinkLoad) -> Iterator[str]:
     if not load.reads_a_day:
         return
     if not load.sizes:

@@ -23,7 +23,7 @@ from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
-from spark_sink.sinks.bigquery.tables.table import MERGE, BigQueryTable, Column, Field, Mode, no_whole_rows
+from spark_sink.sinks.bigquery.tables.table import MERGE, BigQueryTable, Field, Mode, TableColumn, no_whole_rows
 from spark_sink.sinks.shared.completing.whole_rows import are_completed
 
 LARGEST = 9_500_000
@@ -218,17 +218,17 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
         raise SinkError(_partial(rows, int(partial.argmax())))
 
 
-def _kind_of(column: Column) -> ColumnKind:
+def _kind_of(column: TableColumn) -> ColumnKind:
     """The kind that a column's values are read as: decimals and exact timestamps are read as their text."""
     return ColumnKind.STRING if column.field.type in DECIMALS or _is_exact(column) else column.kind
 
 
-def _is_exact(column: Column) -> bool:
+def _is_exact(column: TableColumn) -> bool:
     """True if the column's timestamps must not be truncated, because two might become one."""
     return column.field.required and column.field.type == "TIMESTAMP"
 
 
-def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
+def _exact_timestamps(column: TableColumn, texts: pa.Array) -> pa.Array:
     if pc.match_substring_regex(texts, _FINER_THAN_MICROS).true_count:
         raise SinkError(too_fine_key(column))
     try:
@@ -238,7 +238,7 @@ def _exact_timestamps(column: Column, texts: pa.Array) -> pa.Array:
         raise SinkError(f"the key column {column.name} has a text that is not a valid timestamp") from None
 
 
-def _unfit_values(column: Column, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
+def _unfit_values(column: TableColumn, values: pa.Array) -> Iterator[tuple[_Mask, str]]:
     """Yields masks of the rows with a value that BigQuery's column cannot hold, each with the reason."""
     field = column.field
     if field.required and values.null_count:

@@ -2,18 +2,18 @@
 
 import pyarrow as pa
 
-from spark_sink.sinks.bigquery.tables.table import Column
+from spark_sink.sinks.bigquery.tables.table import TableColumn
 
 DECIMALS = {"NUMERIC": pa.decimal128(38, 9), "BIGNUMERIC": pa.decimal256(76, 38)}
 """The types that a number has to fit; BIGNUMERIC's partial 77th digit is not used."""
 
 
-def no_key(column: Column) -> str:
+def no_key(column: TableColumn) -> str:
     """For a key column without a value."""
     return f"the key column {column.name} is NULL or missing"
 
 
-def too_fine_key(column: Column) -> str:
+def too_fine_key(column: TableColumn) -> str:
     """For a key's timestamp that would be truncated, and might then equal another."""
     return (
         f"the key column {column.name} has digits below a microsecond, which BigQuery's TIMESTAMP cannot hold:"
@@ -21,7 +21,7 @@ def too_fine_key(column: Column) -> str:
     )
 
 
-def null_in_array(column: Column) -> str:
+def null_in_array(column: TableColumn) -> str:
     """For an array with a NULL element."""
     return (
         f"column {column.name} has a NULL inside an array, which BigQuery's REPEATED columns cannot hold:"
@@ -29,6 +29,6 @@ def null_in_array(column: Column) -> str:
     )
 
 
-def unfit_number(column: Column) -> str:
+def unfit_number(column: TableColumn) -> str:
     """For a number with more digits than its type, or a text that is not a number."""
     return f"column {column.name} has a number that BigQuery's {column.field.type} cannot hold"

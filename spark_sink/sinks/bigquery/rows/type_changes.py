@@ -14,7 +14,7 @@ from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, Column, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, TableColumn, bigquery_table
 
 Rejections = list[tuple[int, str]]
 """The index of each rejected row, and why."""
@@ -99,7 +99,7 @@ def _row(payload: str) -> dict[str, object]:
     return row if isinstance(row, dict) else {}
 
 
-def _read_as(column: Column) -> tuple[ColumnKind | None, Layout, str]:
+def _read_as(column: TableColumn) -> tuple[ColumnKind | None, Layout, str]:
     """Equal for columns whose values are read alike."""
     kind: ColumnKind | None = column.kind.encoded_like
     if column.layout is Layout.JSON_ARRAY and kind not in (ColumnKind.INT64, ColumnKind.JSON):

@@ -20,7 +20,7 @@ _SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19})
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TablePartition:
     """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival."""
 
     column: str
@@ -30,7 +30,7 @@ class Partition:
     interval: int = 0
 
 
-def parse(spec: str) -> Partition:
+def parse(spec: str) -> TablePartition:
     """Parses a table's value of the option; the column is the source's, and the unit is empty where none is named.
 
     Raises:
@@ -43,11 +43,11 @@ def parse(spec: str) -> Partition:
         )
     column, unit, start, end, interval = match.groups()
     if interval is None:
-        return Partition("" if column == ARRIVAL else column, unit or "")
+        return TablePartition("" if column == ARRIVAL else column, unit or "")
     first, last, step = int(start), int(end), int(interval)
     if column == ARRIVAL or last <= first or step < 1 or (last - first) / step > _MOST_RANGES:
         raise ValueError(f"{spec!r} is not a valid partitioning: BigQuery takes 1 to {_MOST_RANGES} ranges of a column")
-    return Partition(column, "", first, last, step)
+    return TablePartition(column, "", first, last, step)
 
 
 def of_table(partition_by: str, table: str) -> str:
@@ -66,7 +66,7 @@ def to_text(partition_by: Mapping[str, str]) -> str:
     return orjson.dumps(dict(partition_by), option=orjson.OPT_SORT_KEYS).decode() if partition_by else ""
 
 
-def fitted(spec: str, types: Mapping[str, tuple[str, str]], *, merges: bool) -> Partition:
+def fitted(spec: str, types: Mapping[str, tuple[str, str]], *, merges: bool) -> TablePartition:
     """The partitioning of a table.
 
     Args:
@@ -81,17 +81,17 @@ def fitted(spec: str, types: Mapping[str, tuple[str, str]], *, merges: bool) -> 
     if not wanted.column:
         if merges:
             raise ValueError(f"{ARRIVAL} is for modes that append rows")
-        return Partition("", wanted.unit or "day")
+        return TablePartition("", wanted.unit or "day")
     if wanted.column not in types:
         raise ValueError(f"there is no column {wanted.column}")
     name, kind = types[wanted.column]
     if wanted.interval:
         if kind != "INT64":
             raise ValueError(f"column {wanted.column} is {kind or 'repeated'} in BigQuery, and ranges are of INT64")
-        return Partition(name, "", wanted.start, wanted.end, wanted.interval)
+        return TablePartition(name, "", wanted.start, wanted.end, wanted.interval)
     if kind not in ("DATE", "TIMESTAMP") or (kind == "DATE" and wanted.unit == "hour"):
         raise ValueError(
             f"column {wanted.column} is {kind or 'repeated'} in BigQuery:"
             f" {wanted.unit or 'day'}s are of {'TIMESTAMP' if wanted.unit == 'hour' else 'DATE or TIMESTAMP'}"
         )
-    return Partition(name, wanted.unit or "day")
+    return TablePartition(name, wanted.unit or "day")

@@ -19,7 +19,7 @@ from spark_sink.sinks.bigquery.client import BigQueryClient, ExistingTable
 from spark_sink.sinks.bigquery.merging.lengths import too_long
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
 from spark_sink.sinks.bigquery.tables.records import TableRecord, TableRecords
-from spark_sink.sinks.bigquery.tables.states import Action, By, Event, is_examined, transition
+from spark_sink.sinks.bigquery.tables.states import By, TableAction, TableFinding, is_examined, transition
 from spark_sink.sinks.bigquery.tables.table import (
     MERGE,
     MERGE_LOAD,
@@ -46,7 +46,7 @@ class Prepared:
 class _Found:
     """An event, with the reasons for dead letters, the error for a failure, and the table as it exists."""
 
-    event: Event
+    event: TableFinding
     reasons: tuple[str, ...] = ()
     error: TableError | None = None
     existing: ExistingTable | None = None
@@ -100,7 +100,7 @@ class BigQueryTables:
         records = self._records.all()
         for name, record in list(records.items()):
             if record.source == source and record.stopped:
-                state = transition(By.REPLAY, record.state, Event.RESUMED).state
+                state = transition(By.REPLAY, record.state, TableFinding.RESUMED).state
                 records[name] = record.moved(state, schema_key=record.schema_key, mode=record.mode)
                 self._records.save()
 
@@ -124,22 +124,22 @@ class BigQueryTables:
         columns: dict[str, str] = {}
         mode, stopped = record.mode, None
         match step.action:
-            case Action.FAIL:
+            case TableAction.FAIL:
                 assert found.error is not None
                 raise found.error
-            case Action.SET_ASIDE:
+            case TableAction.SET_ASIDE:
                 return Prepared(table, reason)
-            case Action.HOLD:
+            case TableAction.HOLD:
                 self._records.all()[name] = record.model_copy(update={"schema_key": key})
                 return Prepared(table, record.stopped)
-            case Action.STOP:
+            case TableAction.STOP:
                 stopped = reason
-            case Action.CREATE:
+            case TableAction.CREATE:
                 self._create(table)
-            case Action.ADD_COLUMNS:
+            case TableAction.ADD_COLUMNS:
                 assert found.existing is not None
                 self._client.add_columns(table, found.existing.lacks(table))
-        if step.action is not Action.STOP:
+        if step.action is not TableAction.STOP:
             self._set_staleness(table, table_options, found.existing)
             columns, mode = {field.name: field.type_text for field in table.fields}, table_options.mode
         # A replay meets rows of older schemas than the sink has.
@@ -157,21 +157,21 @@ class BigQueryTables:
         other = self._other_table(table, name)
         if other is not None:
             why = f"the tables {other} and {table.source} would both be {name} in BigQuery: {SEPARATE_NAMES}"
-            return _Found(Event.NAME_TAKEN, (why,))
+            return _Found(TableFinding.NAME_TAKEN, (why,))
         if record.mode not in ("", table_options.mode):
-            return _Found(Event.OTHER_MODE, error=_other_mode(name, f"for mode {record.mode}"))
+            return _Found(TableFinding.OTHER_MODE, error=_other_mode(name, f"for mode {record.mode}"))
         if not is_examined(by, record.state):
-            return _Found(Event.SKIPPED)
+            return _Found(TableFinding.SKIPPED)
         faults = tuple(self._faults(table, table_options))
         if faults:
-            return _Found(Event.UNFIT, faults)
+            return _Found(TableFinding.UNFIT, faults)
         existing = self._client.find(table.dataset, table.name)
         dropped = _drop(name, record, existing, table.primary_key)
         if dropped is not None:
-            return _Found(Event.DROPPED, error=dropped)
+            return _Found(TableFinding.DROPPED, error=dropped)
         if existing is None:
             why = f"{table.unpartitioned}: change sink.partition_by"
-            return _Found(Event.UNFIT, (why,)) if table.unpartitioned else _Found(Event.ABSENT)
+            return _Found(TableFinding.UNFIT, (why,)) if table.unpartitioned else _Found(TableFinding.ABSENT)
         return _compared(name, table, existing)
 
     def _faults(self, table: BigQueryTable, table_options: BigQueryTableOptions) -> Iterator[str]:
@@ -229,11 +229,11 @@ def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Foun
         inner = {each.name for each in there.fields} if there is not None else set()
         if there is not None and {each.name for each in field.fields} != inner:
             error = _other_mode(name, f"in another mode: its {field.name} has other fields")
-            return _Found(Event.OTHER_MODE, error=error)
+            return _Found(TableFinding.OTHER_MODE, error=error)
     reasons = tuple(mismatches(name, table, existing))
     if reasons:
-        return _Found(Event.UNFIT, reasons)
-    return _Found(Event.BEHIND if existing.lacks(table) else Event.FITS, existing=existing)
+        return _Found(TableFinding.UNFIT, reasons)
+    return _Found(TableFinding.BEHIND if existing.lacks(table) else TableFinding.FITS, existing=existing)
 
 
 def _drop(name: str, record: TableRecord, existing: ExistingTable | None, key: Iterable[str]) -> TableError | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.config import CONSUMER
-from spark_sink.sinks.bigquery.tables.states import State
+from spark_sink.sinks.bigquery.tables.states import TableStage
 
 
 class TableRecord(BaseModel):
@@ -35,15 +35,15 @@ class TableRecord(BaseModel):
     mode: str = ""
 
     @property
-    def state(self) -> State:
+    def state(self) -> TableStage:
         """The table's state."""
         if self.stopped:
-            return State.REPAIRED if self.columns else State.STOPPED
-        return State.MADE if self.columns else State.UNKNOWN
+            return TableStage.REPAIRED if self.columns else TableStage.STOPPED
+        return TableStage.MADE if self.columns else TableStage.UNKNOWN
 
     def moved(
         self,
-        state: State,
+        state: TableStage,
         *,
         schema_key: str,
         mode: str,
@@ -59,8 +59,8 @@ class TableRecord(BaseModel):
             columns: its columns, if it is written in that state; those recorded before stay.
             reason: why it is stopped, if it is in that state; a reason recorded before stays.
         """
-        is_written = state in (State.MADE, State.REPAIRED)
-        is_stopped = state in (State.STOPPED, State.REPAIRED)
+        is_written = state in (TableStage.MADE, TableStage.REPAIRED)
+        is_stopped = state in (TableStage.STOPPED, TableStage.REPAIRED)
         return TableRecord(
             source=self.source,
             columns={**self.columns, **columns} if is_written else {},

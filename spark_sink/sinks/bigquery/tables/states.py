@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class State(Enum):
+class TableStage(Enum):
     """The states of a table in the spool's record."""
 
     UNKNOWN = auto()
@@ -25,7 +25,7 @@ class State(Enum):
     """A replay writes it again. For the sink it stays stopped until the replay resumes it."""
 
 
-class Event(Enum):
+class TableFinding(Enum):
     """The findings about a table, in the order in which it is examined."""
 
     NAME_TAKEN = auto()
@@ -48,7 +48,7 @@ class Event(Enum):
     """The replay has sent its dead letters."""
 
 
-class Action(Enum):
+class TableAction(Enum):
     """The actions that follow an event of a table."""
 
     SET_ASIDE = auto()
@@ -80,79 +80,65 @@ class By(Enum):
 class Transition:
     """An action, and the state after it."""
 
-    action: Action
-    state: State
+    action: TableAction
+    state: TableStage
 
 
-TRANSITIONS: Mapping[By, Mapping[State, Mapping[Event, Transition]]] = {
+_Transitions = Mapping[TableFinding, Transition]
+
+
+def _always(state: TableStage) -> _Transitions:
+    """The transitions of every state."""
+    return {
+        TableFinding.NAME_TAKEN: Transition(TableAction.SET_ASIDE, state),
+        TableFinding.OTHER_MODE: Transition(TableAction.FAIL, state),
+    }
+
+
+def _examined(state: TableStage, *, unfit: TableStage, after: TableStage, has_columns: bool) -> _Transitions:
+    """The transitions of a table that is examined; ``has_columns`` if its columns are recorded."""
+    gone = {TableFinding.DROPPED: Transition(TableAction.FAIL, state)}
+    return {
+        **_always(state),
+        TableFinding.UNFIT: Transition(TableAction.STOP, unfit),
+        **(gone if has_columns else {TableFinding.ABSENT: Transition(TableAction.CREATE, after)}),
+        TableFinding.BEHIND: Transition(TableAction.ADD_COLUMNS, after),
+        TableFinding.FITS: Transition(TableAction.WRITE, after),
+    }
+
+
+def _held(state: TableStage) -> _Transitions:
+    """The transitions of a table that is stopped for the sink."""
+    return {**_always(state), TableFinding.SKIPPED: Transition(TableAction.HOLD, state)}
+
+
+TRANSITIONS: Mapping[By, Mapping[TableStage, _Transitions]] = {
     By.SINK: {
-        State.UNKNOWN: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.UNKNOWN),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.UNKNOWN),
-            Event.UNFIT: Transition(Action.STOP, State.STOPPED),
-            Event.ABSENT: Transition(Action.CREATE, State.MADE),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.MADE),
-            Event.FITS: Transition(Action.WRITE, State.MADE),
-        },
-        State.MADE: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.MADE),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.MADE),
-            Event.UNFIT: Transition(Action.STOP, State.STOPPED),
-            Event.DROPPED: Transition(Action.FAIL, State.MADE),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.MADE),
-            Event.FITS: Transition(Action.WRITE, State.MADE),
-        },
-        State.STOPPED: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.STOPPED),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.STOPPED),
-            Event.SKIPPED: Transition(Action.HOLD, State.STOPPED),
-        },
-        State.REPAIRED: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.REPAIRED),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.REPAIRED),
-            Event.SKIPPED: Transition(Action.HOLD, State.REPAIRED),
-        },
+        TableStage.UNKNOWN: _examined(
+            TableStage.UNKNOWN, unfit=TableStage.STOPPED, after=TableStage.MADE, has_columns=False
+        ),
+        TableStage.MADE: _examined(TableStage.MADE, unfit=TableStage.STOPPED, after=TableStage.MADE, has_columns=True),
+        TableStage.STOPPED: _held(TableStage.STOPPED),
+        TableStage.REPAIRED: _held(TableStage.REPAIRED),
     },
     By.REPLAY: {
-        State.UNKNOWN: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.UNKNOWN),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.UNKNOWN),
-            Event.UNFIT: Transition(Action.STOP, State.UNKNOWN),
-            Event.ABSENT: Transition(Action.CREATE, State.MADE),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.MADE),
-            Event.FITS: Transition(Action.WRITE, State.MADE),
+        TableStage.UNKNOWN: _examined(
+            TableStage.UNKNOWN, unfit=TableStage.UNKNOWN, after=TableStage.MADE, has_columns=False
+        ),
+        TableStage.MADE: _examined(TableStage.MADE, unfit=TableStage.UNKNOWN, after=TableStage.MADE, has_columns=True),
+        TableStage.STOPPED: {
+            **_examined(TableStage.STOPPED, unfit=TableStage.STOPPED, after=TableStage.REPAIRED, has_columns=False),
+            TableFinding.RESUMED: Transition(TableAction.RESUME, TableStage.UNKNOWN),
         },
-        State.MADE: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.MADE),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.MADE),
-            Event.UNFIT: Transition(Action.STOP, State.UNKNOWN),
-            Event.DROPPED: Transition(Action.FAIL, State.MADE),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.MADE),
-            Event.FITS: Transition(Action.WRITE, State.MADE),
-        },
-        State.STOPPED: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.STOPPED),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.STOPPED),
-            Event.UNFIT: Transition(Action.STOP, State.STOPPED),
-            Event.ABSENT: Transition(Action.CREATE, State.REPAIRED),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.REPAIRED),
-            Event.FITS: Transition(Action.WRITE, State.REPAIRED),
-            Event.RESUMED: Transition(Action.RESUME, State.UNKNOWN),
-        },
-        State.REPAIRED: {
-            Event.NAME_TAKEN: Transition(Action.SET_ASIDE, State.REPAIRED),
-            Event.OTHER_MODE: Transition(Action.FAIL, State.REPAIRED),
-            Event.UNFIT: Transition(Action.STOP, State.STOPPED),
-            Event.DROPPED: Transition(Action.FAIL, State.REPAIRED),
-            Event.BEHIND: Transition(Action.ADD_COLUMNS, State.REPAIRED),
-            Event.FITS: Transition(Action.WRITE, State.REPAIRED),
-            Event.RESUMED: Transition(Action.RESUME, State.MADE),
+        TableStage.REPAIRED: {
+            **_examined(TableStage.REPAIRED, unfit=TableStage.STOPPED, after=TableStage.REPAIRED, has_columns=True),
+            TableFinding.RESUMED: Transition(TableAction.RESUME, TableStage.MADE),
         },
     },
 }
 
 
-def transition(by: By, state: State, event: Event) -> Transition:
+def transition(by: By, state: TableStage, event: TableFinding) -> Transition:
     """The action and the next state that follow an event in a state.
 
     Raises:
@@ -164,6 +150,6 @@ def transition(by: By, state: State, event: Event) -> Transition:
     return found
 
 
-def is_examined(by: By, state: State) -> bool:
+def is_examined(by: By, state: TableStage) -> bool:
     """True if a process looks at a table in that state, rather than going by what is recorded."""
-    return Event.SKIPPED not in TRANSITIONS[by][state]
+    return TableFinding.SKIPPED not in TRANSITIONS[by][state]

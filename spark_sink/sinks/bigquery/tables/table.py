@@ -14,7 +14,7 @@ from typing import Literal
 from connector.core.column_kinds import ColumnKind, Layout, SpannerType
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
-from spark_sink.sinks.bigquery.tables.partition import Partition, fitted, is_named, of_table
+from spark_sink.sinks.bigquery.tables.partition import TablePartition, fitted, is_named, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
@@ -86,7 +86,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of the source: its name there, its field in BigQuery, and how its values are read.
 
     ``kind`` is the value's; of an array, the element's.
@@ -134,11 +134,11 @@ class BigQueryTable:
     source: str
     dataset: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     metadata: tuple[Field, ...]
     primary_key: tuple[str, ...]
     clustering: tuple[str, ...]
-    partition: Partition | None = None
+    partition: TablePartition | None = None
     unpartitioned: str = ""
 
     @property
@@ -212,8 +212,8 @@ def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> 
 
 
 def _partition(
-    table: str, columns: Iterable[Column], table_options: BigQueryTableOptions
-) -> tuple[Partition | None, str]:
+    table: str, columns: Iterable[TableColumn], table_options: BigQueryTableOptions
+) -> tuple[TablePartition | None, str]:
     """The partitioning of a table, or the reason why it cannot have the one that the option asks for."""
     spec = of_table(table_options.partition_by, table)
     if not spec:
@@ -298,11 +298,11 @@ def no_whole_rows(stream: str, value_capture_type: str) -> str:
     )
 
 
-def _column(name: str, type_json: str, is_key: bool, table_options: BigQueryTableOptions) -> Column:  # noqa: FBT001
+def _column(name: str, type_json: str, is_key: bool, table_options: BigQueryTableOptions) -> TableColumn:  # noqa: FBT001
     column_type = SpannerType.parse(type_json)
     kind = column_type.kind
     if column_type.is_array and table_options.arrays == "json":
-        return Column(name, Field(bigquery_name(name), "JSON"), kind, is_key, Layout.JSON_ARRAY)
+        return TableColumn(name, Field(bigquery_name(name), "JSON"), kind, is_key, Layout.JSON_ARRAY)
     layout = Layout.LIST if column_type.is_array else Layout.VALUE
     type_name = COLUMN_TYPES[kind]
     if kind is ColumnKind.TIMESTAMP and table_options.timestamps == "text":
@@ -310,7 +310,7 @@ def _column(name: str, type_json: str, is_key: bool, table_options: BigQueryTabl
     if kind is ColumnKind.PG_NUMERIC and table_options.numeric == "bignumeric":
         type_name = "BIGNUMERIC"
     field = Field(bigquery_name(name), type_name, column_type.is_array, is_key and table_options.merges)
-    return Column(name, field, kind, is_key, layout)
+    return TableColumn(name, field, kind, is_key, layout)
 
 
 def bigquery_name(name: str) -> str:

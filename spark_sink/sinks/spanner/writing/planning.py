@@ -9,7 +9,7 @@ from spark_sink.sinks.spanner.destination_tables import DestinationTable
 from spark_sink.sinks.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
 from spark_sink.sinks.spanner.writing.omissions import Omissions
 from spark_sink.sinks.spanner.writing.progress import TABLE
-from spark_sink.sinks.spanner.writing.row_merger import Change, MergedRow, Value, merged
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow, Value, merged
 from spark_sink.sinks.spanner.writing.units import Unit
 
 COMMIT_TIMESTAMP, SEQUENCE = "source_commit_timestamp", "source_change_sequence_number"
@@ -23,7 +23,7 @@ class WritePlan:
     Attributes:
         levels: the mutations.
         rejected: rows that the destination has no table or no column for, with the reason.
-        omitted: what was left out of how many changes (:class:`spark_sink.sinks.spanner.writing.row_merger.Merged`).
+        omitted: what was left out of how many changes (``MergedUnit``).
     """
 
     levels: Levels
@@ -193,6 +193,6 @@ class WritePlanner:
                 yield depth, one
 
 
-def is_of_user(change: Change) -> bool:
+def is_of_user(change: KeyedChange) -> bool:
     """True if a change is of the user's tables: a stream back reports those of the bookkeeping row, too."""
     return change.table != TABLE

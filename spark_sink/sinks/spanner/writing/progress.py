@@ -16,7 +16,7 @@ from connector.errors import SpoolError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.writing.mutations import WRITE, RowMutation, encoded
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
-from spark_sink.sinks.spanner.writing.transactions import Read, Transactions
+from spark_sink.sinks.spanner.writing.transactions import Read, SinkTransactions
 from spark_sink.sinks.spanner.writing.units import UnitPosition
 
 TABLE = "spanner_cdc_progress"
@@ -67,7 +67,7 @@ class Claimed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AppliedProgress:
     """The row of one sink and spool, as one process writes it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Progress:
         identities: those of the epochs that are applied, by number.
     """
 
-    transactions: Transactions
+    transactions: SinkTransactions
     sink: str
     owner: str
     identities: Mapping[int, str]

@@ -20,7 +20,7 @@ Value = object
 Key = tuple[Value, ...]
 
 
-class Change(NamedTuple):
+class KeyedChange(NamedTuple):
     """An event, as far as it decides what is written.
 
     Attributes:
@@ -70,7 +70,7 @@ class MergedRow:
     is_deleted: bool = False
     is_replaced: bool = False
     is_whole: bool = False
-    changes: list[Change] = field(default_factory=list)
+    changes: list[KeyedChange] = field(default_factory=list)
     conflicts: set[str] = field(default_factory=set)
     differing: set[str] = field(default_factory=set)
 
@@ -79,7 +79,7 @@ class MergedRow:
         """True if an INSERT is among its changes."""
         return any(change.mod_type == "INSERT" for change in self.changes)
 
-    def apply(self, change: Change, values: dict[str, Value]) -> None:
+    def apply(self, change: KeyedChange, values: dict[str, Value]) -> None:
         """Applies the next change of the row."""
         self.changes.append(change)
         if change.mod_type == "DELETE":
@@ -95,7 +95,7 @@ class MergedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedUnit:
     """The result of merging changes.
 
     Attributes:
@@ -108,7 +108,9 @@ class Merged:
     omitted: Counter[tuple[str, str]]
 
 
-def merged(changes: Iterable[Change], keys: Mapping[str, Sequence[str]], omissions: Omissions | None = None) -> Merged:
+def merged(
+    changes: Iterable[KeyedChange], keys: Mapping[str, Sequence[str]], omissions: Omissions | None = None
+) -> MergedUnit:
     """The rows that changes have written.
 
     Args:
@@ -142,4 +144,4 @@ def merged(changes: Iterable[Change], keys: Mapping[str, Sequence[str]], omissio
         row.apply(change, values)
         row.conflicts |= conflicts & values.keys()
         row.differing |= differing & values.keys()
-    return Merged(list(rows.values()), omitted)
+    return MergedUnit(list(rows.values()), omitted)

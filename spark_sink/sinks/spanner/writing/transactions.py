@@ -70,7 +70,7 @@ Read = list[str]
 """The values of a row, as text."""
 
 
-class RefusedError(Exception):
+class RefusedWriteError(Exception):
     """Spanner refuses the mutations of a commit for what they are; its text is Spanner's, and may hold values.
 
     Attributes:
@@ -86,7 +86,7 @@ class RefusedError(Exception):
         self.is_too_large = found.code in _SIZE_CODES and _TOO_LARGE.search(found.message) is not None
 
 
-class Transactions:
+class SinkTransactions:
     """Transactions of one database.
 
     Args:
@@ -222,7 +222,7 @@ class Transactions:
                 raise RetriedError(found) from error
             is_of_data = found.code in _OF_THE_DATA and not gone_container(found)
             if of_data and (is_of_data or found.code is grpc.StatusCode.RESOURCE_EXHAUSTED):
-                raise RefusedError(found) from error
+                raise RefusedWriteError(found) from error
             raise setup_error(found, self._client.database, WRITER) from error
         return answer
 

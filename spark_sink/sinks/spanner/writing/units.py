@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from spark_sink.sinks.spanner.writing.row_merger import Change
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
 
 
 class UnitPosition(NamedTuple):
@@ -27,10 +27,10 @@ class Unit:
 
     start: UnitPosition
     end: UnitPosition
-    transactions: list[list[Change]] = field(default_factory=list)
+    transactions: list[list[KeyedChange]] = field(default_factory=list)
 
     @property
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[KeyedChange]:
         """All changes, in order."""
         return (change for transaction in self.transactions for change in transaction)
 
@@ -44,7 +44,7 @@ class Unit:
 
 
 def units(
-    changes: Iterable[Change], *, start: UnitPosition, end: UnitPosition, most: int, most_bytes: int
+    changes: Iterable[KeyedChange], *, start: UnitPosition, end: UnitPosition, most: int, most_bytes: int
 ) -> Iterator[Unit]:
     """Groups changes into units.
 

@@ -21,15 +21,15 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.writing.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
 from spark_sink.sinks.spanner.writing.planning import WritePlan, WritePlanner, is_of_user
-from spark_sink.sinks.spanner.writing.progress import Progress
-from spark_sink.sinks.spanner.writing.row_merger import Change, MergedRow
-from spark_sink.sinks.spanner.writing.transactions import THREADS, RefusedError
+from spark_sink.sinks.spanner.writing.progress import AppliedProgress
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow
+from spark_sink.sinks.spanner.writing.transactions import THREADS, RefusedWriteError
 from spark_sink.sinks.spanner.writing.units import Unit
 
 _REASON = 500
 """Characters of a reason."""
 
-Refused = list[tuple[RowMutation, RefusedError]]
+Refused = list[tuple[RowMutation, RefusedWriteError]]
 
 
 class Rejection(NamedTuple):
@@ -41,20 +41,20 @@ class Rejection(NamedTuple):
         brief: the reason without values, for logs.
     """
 
-    change: Change
+    change: KeyedChange
     why: str
     brief: str
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenUnits:
     """The result of writing a unit.
 
     Attributes:
         applied: how many changes of each table were applied, by its name in the source.
         rejected: those that were not.
         stopped: why no change of a table can be applied, by its name in the source.
-        omitted: what was left out of how many changes (:class:`spark_sink.sinks.spanner.writing.row_merger.Merged`).
+        omitted: what was left out of how many changes (``MergedUnit``).
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class UnitWriter:
         applying: the options.
     """
 
-    def __init__(self, planner: WritePlanner, progress: Progress, applying: Applying) -> None:
+    def __init__(self, planner: WritePlanner, progress: AppliedProgress, applying: Applying) -> None:
         self._planner = planner
         self._progress = progress
         self._write = self._transactions if applying.mode == "transactions" else self._rows
@@ -82,7 +82,7 @@ class UnitWriter:
         """Waits for the commits that were started."""
         self._threads.shutdown(cancel_futures=True)
 
-    def write(self, unit: Unit) -> Iterator[Written]:
+    def write(self, unit: Unit) -> Iterator[WrittenUnits]:
         """Writes a unit; yields what was rejected before the position passes it.
 
         Raises:
@@ -90,11 +90,11 @@ class UnitWriter:
         """
         yield from self._write(unit)
 
-    def _transactions(self, unit: Unit) -> Iterator[Written]:
+    def _transactions(self, unit: Unit) -> Iterator[WrittenUnits]:
         plan = self._planner.plan(unit)
         refusal = None if plan.rejected else self._refusal(unit, plan)
         if refusal is None and not plan.rejected:
-            yield Written(_counts(unit), omitted=plan.omitted)
+            yield WrittenUnits(_counts(unit), omitted=plan.omitted)
             return
         if len(unit.transactions) > 1:
             for half in unit.halves():
@@ -112,10 +112,10 @@ class UnitWriter:
                 hint="Mode rows divides it; another mode needs another sink.name.",
             )
         whole = f"its transaction cannot be applied: {why[:_REASON]}"
-        yield Written({}, [Rejection(change, whole, brief) for change in changes], _stopped(plan))
+        yield WrittenUnits({}, [Rejection(change, whole, brief) for change in changes], _stopped(plan))
         self._progress.advance(unit.start, unit.end)
 
-    def _refusal(self, unit: Unit, plan: WritePlan) -> RefusedError | None:
+    def _refusal(self, unit: Unit, plan: WritePlan) -> RefusedWriteError | None:
         """Commits a unit; returns why Spanner refuses it, or None.
 
         In which order the mutations of a transaction satisfy every constraint is not known: another one is tried.
@@ -125,13 +125,13 @@ class UnitWriter:
             rows = chain.from_iterable(levels)
             try:
                 self._progress.advance(unit.start, unit.end, encoded(rows))
-            except RefusedError as error:
+            except RefusedWriteError as error:
                 refusal = error
             else:
                 return None
         return refusal
 
-    def _rows(self, unit: Unit) -> Iterator[Written]:
+    def _rows(self, unit: Unit) -> Iterator[WrittenUnits]:
         plan = self._planner.plan(unit)
         refused: Refused = []
         for level in plan.levels.in_order():
@@ -140,14 +140,14 @@ class UnitWriter:
             self._progress.settle(unit.start)
         refused = self._again(refused)
         rejected = self._rejected(plan, refused)
-        yield Written(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
+        yield WrittenUnits(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
         self._progress.advance(unit.start, unit.end)
 
     def _commit(self, rows: Sequence[RowMutation]) -> Refused:
         """Commits rows, or those of them that Spanner does not refuse; returns the others."""
         try:
             self._progress.commit(encoded(rows))
-        except RefusedError as error:
+        except RefusedWriteError as error:
             if len(rows) == 1:
                 return [(rows[0], error)]
             middle = len(rows) // 2
@@ -181,7 +181,7 @@ class UnitWriter:
         found = {change.at: Rejection(change, why, brief) for row, why, brief in rows for change in row.changes}
         return [found[at] for at in sorted(found)]
 
-    def _why(self, one: RowMutation, error: RefusedError) -> tuple[str, str]:
+    def _why(self, one: RowMutation, error: RefusedWriteError) -> tuple[str, str]:
         """The reason for a rejected row, and the one without values."""
         if one.lacking and error.code in _WITHOUT_THE_ROW:
             lacking = (
@@ -206,7 +206,7 @@ class UnitWriter:
             return left
         try:
             self._progress.commit(encoded(rows))
-        except RefusedError:
+        except RefusedWriteError:
             return left
         return []
 

@@ -2,24 +2,24 @@
 
 import pytest
 
-from connector.core.partitions import TRANSITIONS, IllegalTransitionError, Partition, PartitionEvent, PartitionState
+from connector.core.partitions import TRANSITIONS, IllegalTransitionError, Partition, PartitionChange, PartitionState
 from connector.core.records import INITIAL_TOKEN
 from tests.connector.core.partitions.graphs import graph_of, initial_graph, move
 
 ALLOWED = [
-    (PartitionState.CREATED, PartitionEvent.PARENTS_FINISHED, PartitionState.SCHEDULED),
-    (PartitionState.SCHEDULED, PartitionEvent.QUERY_SENT, PartitionState.RUNNING),
-    (PartitionState.RUNNING, PartitionEvent.QUERY_BROKE, PartitionState.SCHEDULED),
-    (PartitionState.RUNNING, PartitionEvent.ENDED_FOR_GOOD, PartitionState.FINISHED),
-    (PartitionState.SCHEDULED, PartitionEvent.ENDED_FOR_GOOD, PartitionState.FINISHED),
-    (PartitionState.RUNNING, PartitionEvent.REACHED_END, PartitionState.FINISHED),
-    (PartitionState.SCHEDULED, PartitionEvent.REACHED_END, PartitionState.FINISHED),
+    (PartitionState.CREATED, PartitionChange.PARENTS_FINISHED, PartitionState.SCHEDULED),
+    (PartitionState.SCHEDULED, PartitionChange.QUERY_SENT, PartitionState.RUNNING),
+    (PartitionState.RUNNING, PartitionChange.QUERY_BROKE, PartitionState.SCHEDULED),
+    (PartitionState.RUNNING, PartitionChange.ENDED_FOR_GOOD, PartitionState.FINISHED),
+    (PartitionState.SCHEDULED, PartitionChange.ENDED_FOR_GOOD, PartitionState.FINISHED),
+    (PartitionState.RUNNING, PartitionChange.REACHED_END, PartitionState.FINISHED),
+    (PartitionState.SCHEDULED, PartitionChange.REACHED_END, PartitionState.FINISHED),
 ]
 
 
 @pytest.mark.parametrize(("before", "event", "after"), ALLOWED)
 def test_a_partition_changes_its_state_as_the_table_says(
-    before: PartitionState, event: PartitionEvent, after: PartitionState
+    before: PartitionState, event: PartitionChange, after: PartitionState
 ) -> None:
     partition = Partition("a", 10, 9, state=before)
     partition.change_state(event)
@@ -31,12 +31,12 @@ def test_a_partition_changes_its_state_as_the_table_says(
     [
         (s, e)
         for s in PartitionState
-        for e in PartitionEvent
+        for e in PartitionChange
         if (s, e) not in {(before, event) for before, event, _ in ALLOWED}
     ],
 )
 def test_a_transition_that_is_not_in_the_table_raises_and_changes_nothing(
-    before: PartitionState, event: PartitionEvent
+    before: PartitionState, event: PartitionChange
 ) -> None:
     partition = Partition("a", 10, 9, state=before)
     with pytest.raises(IllegalTransitionError, match=f"a {before.value} partition cannot have {event.value}"):

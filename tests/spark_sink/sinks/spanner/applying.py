@@ -11,7 +11,7 @@ from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.creation import Creation, prepare
 from spark_sink.sinks.spanner.source import EpochsToApply, SpannerPlace, applied
-from spark_sink.sinks.spanner.writing.writer import Written
+from spark_sink.sinks.spanner.writing.writer import WrittenUnits
 from tests.spark_sink.spools import SpoolMaker
 
 ARTISTS = {
@@ -81,7 +81,7 @@ class Replica:
         manifests = tuple(spool.manifest(epoch) for epoch in range(first, (last or spool.latest()) + 1))
         return EpochsToApply(spool.path, "spanner", self._place, self._applying, manifests)
 
-    def apply(self, first: int = 1, last: int | None = None) -> list[Written]:
+    def apply(self, first: int = 1, last: int | None = None) -> list[WrittenUnits]:
         return list(applied(self.partition(first, last)))
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:

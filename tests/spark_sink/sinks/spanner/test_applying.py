@@ -11,7 +11,7 @@ from connector.errors import SpoolError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.changes import changes_of
 from spark_sink.sinks.spanner.source import applied
-from spark_sink.sinks.spanner.writing.transactions import Transactions
+from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 from spark_sink.sinks.spanner.writing.units import UnitPosition
 from spark_sink.sinks.spanner.writing.writer import MOST_CHANGES
 from tests.integration.servers import MakeDatabase
@@ -200,14 +200,14 @@ def test_every_transaction_has_the_tag_by_which_a_stream_back_skips_it(
 ) -> None:
     """The emulator's change streams leave it out, so the calls are looked at."""
     sent: list[str] = []
-    call = Transactions._call
+    call = SinkTransactions._call
 
-    def recorded(self: Transactions, method: str, resource: str, request: Any, *args: Any, **named: Any) -> bytes:
+    def recorded(self: SinkTransactions, method: str, resource: str, request: Any, *args: Any, **named: Any) -> bytes:
         if method.endswith(("/Commit", "/ExecuteSql")):
             sent.append(request.request_options.transaction_tag)
         return call(self, method, resource, request, *args, **named)
 
-    monkeypatch.setattr(Transactions, "_call", recorded)
+    monkeypatch.setattr(SinkTransactions, "_call", recorded)
     spool.seal(singer(1, 1, Name="a", Age="10"))
     replica.apply()
     assert set(sent) == {"spanner-cdc"}

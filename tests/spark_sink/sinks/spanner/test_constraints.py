@@ -10,7 +10,7 @@ from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.spool.consumers import record as record_consumer
-from spark_sink.sinks.spanner.writing.transactions import Transactions
+from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.applying import Replica
 from tests.spark_sink.spools import START, SpoolMaker, record
@@ -228,14 +228,14 @@ def test_the_rows_that_a_parent_takes_with_it_are_not_deleted_one_by_one_in_a_tr
     """Spanner counts such rows as part of the parent's mutation: a transaction may have far more than the limit."""
     replica = shop(database, spool, "transactions")
     tables: list[str] = []
-    call = Transactions._call
+    call = SinkTransactions._call
 
-    def recorded(self: Transactions, method: str, resource: str, request: Any, *args: Any, **named: Any) -> bytes:
+    def recorded(self: SinkTransactions, method: str, resource: str, request: Any, *args: Any, **named: Any) -> bytes:
         if method.endswith("/Commit"):
             tables.extend(one.delete.table for one in request.mutations if one.HasField("delete"))
         return call(self, method, resource, request, *args, **named)
 
-    monkeypatch.setattr(Transactions, "_call", recorded)
+    monkeypatch.setattr(SinkTransactions, "_call", recorded)
     spool.seal(
         change(10, "Items", '{"Id":"5","Item":"1"}', "{}", "DELETE"),
         change(10, "Orders", '{"Id":"5"}', "{}", "DELETE", place=1),

@@ -7,7 +7,7 @@ from connector.spanner.errors import CallAction, CallError
 from connector.spanner.relations import depths_of
 from spark_sink.sinks.spanner.writing.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
-from spark_sink.sinks.spanner.writing.transactions import RefusedError, is_of_the_transaction
+from spark_sink.sinks.spanner.writing.transactions import RefusedWriteError, is_of_the_transaction
 
 
 def mutation(operation: str, table: str, *values: object, is_replaced: bool = False) -> RowMutation:
@@ -119,4 +119,4 @@ def test_what_is_too_large_is_known_by_spanners_own_words() -> None:
     taken = CallError(grpc.StatusCode.ALREADY_EXISTS, "Row [too many mutations] already exists", CallAction.STOP)
     long_key = "Number of bytes for key of table K is 9000 which exceeds the maximum of 8192."
     of_key = CallError(grpc.StatusCode.INVALID_ARGUMENT, long_key, CallAction.STOP)
-    assert [RefusedError(found).is_too_large for found in (large, taken, of_key)] == [True, False, False]
+    assert [RefusedWriteError(found).is_too_large for found in (large, taken, of_key)] == [True, False, False]

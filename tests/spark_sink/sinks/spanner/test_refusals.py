@@ -7,7 +7,7 @@ from connector.config.address import DatabaseAddress
 from connector.errors import UnreachableError
 from connector.spanner.blocking import BlockingClient
 from spark_sink.sinks.spanner.writing import transactions
-from spark_sink.sinks.spanner.writing.transactions import Transactions
+from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 from tests.integration.servers import MakeDatabase
 from tests.retried import noted_causes, still_retried
 from tests.spark_sink.sinks.spanner.applying import Replica
@@ -91,7 +91,7 @@ def test_a_transaction_that_is_done_again_names_the_database_and_the_cause(monke
     causes = noted_causes(monkeypatch)
     nobody = "127.0.0.1:1"
     client = BlockingClient(DatabaseAddress("p", "i", "replica", None, nobody))
-    with Transactions(client, "", "SELECT 1", {}) as own, pytest.raises(UnreachableError):
+    with SinkTransactions(client, "", "SELECT 1", {}) as own, pytest.raises(UnreachableError):
         own.run(lambda _: ())
     where = "cannot write projects/p/instances/i/databases/replica: Spanner does not answer at 127.0.0.1:1 (UNAVAILABLE"
     assert causes

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.sinks.spanner.writing.row_merger import Change, Key, Value, merged
+from spark_sink.sinks.spanner.writing.row_merger import Key, KeyedChange, Value, merged
 from spark_sink.sinks.spanner.writing.units import UnitPosition, units
 
 COLUMNS = ("A", "B", "C")
@@ -15,7 +15,7 @@ Rows = dict[Key, dict[str, Value]]
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Change]:
+def histories(draw: st.DrawFn) -> list[KeyedChange]:
     """Changes that a database could have made: what is updated or deleted is there, and what is inserted is not."""
     there: set[int] = set()
     changes = []
@@ -30,11 +30,11 @@ def histories(draw: st.DrawFn) -> list[Change]:
         values = {"Id": str(key)} | ({} if mod_type == "DELETE" else {name: f"{name}{place}" for name in names})
         (there.discard if mod_type == "DELETE" else there.add)(key)
         payload = orjson.dumps(values).decode()
-        changes.append(Change("T", mod_type, is_whole, payload, "", "", str(transaction), (1, place)))
+        changes.append(KeyedChange("T", mod_type, is_whole, payload, "", "", str(transaction), (1, place)))
     return changes
 
 
-def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
+def one_by_one(rows: Rows, changes: list[KeyedChange]) -> Rows:
     found = {key: dict(values) for key, values in rows.items()}
     for change in changes:
         values = orjson.loads(change.payload)
@@ -48,7 +48,7 @@ def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
     return found
 
 
-def at_once(rows: Rows, changes: list[Change]) -> Rows:
+def at_once(rows: Rows, changes: list[KeyedChange]) -> Rows:
     """As the mutations do it: deletes first, then writes; an update needs its row."""
     found = {key: dict(values) for key, values in rows.items()}
     changed = merged(changes, KEYS).rows
@@ -63,19 +63,21 @@ def at_once(rows: Rows, changes: list[Change]) -> Rows:
 
 
 @given(histories(), st.integers(0, 30))
-def test_changes_at_once_make_the_same_rows_as_one_after_another(changes: list[Change], cut: int) -> None:
+def test_changes_at_once_make_the_same_rows_as_one_after_another(changes: list[KeyedChange], cut: int) -> None:
     before = one_by_one({}, changes[:cut])
     assert at_once(before, changes[cut:]) == one_by_one(before, changes[cut:])
 
 
 @given(histories(), st.integers(0, 30))
-def test_changes_that_are_applied_twice_make_the_same_rows(changes: list[Change], cut: int) -> None:
+def test_changes_that_are_applied_twice_make_the_same_rows(changes: list[KeyedChange], cut: int) -> None:
     once = at_once(one_by_one({}, changes[:cut]), changes[cut:])
     assert at_once(once, changes[cut:]) == once
 
 
 @given(histories(), st.integers(1, 8), st.integers(1, 200))
-def test_units_are_whole_transactions_and_follow_one_another(changes: list[Change], most: int, most_bytes: int) -> None:
+def test_units_are_whole_transactions_and_follow_one_another(
+    changes: list[KeyedChange], most: int, most_bytes: int
+) -> None:
     start, end = UnitPosition(1, 0), UnitPosition(2, 0)
     found = list(units(changes, start=start, end=end, most=most, most_bytes=most_bytes))
     assert [change for unit in found for change in unit.changes] == changes

@@ -10,7 +10,7 @@ from google.cloud import bigquery
 from connector.log import Log
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery import jobs
-from spark_sink.sinks.bigquery.jobs import Jobs
+from spark_sink.sinks.bigquery.jobs import BigQueryJobs
 
 
 @dataclass
@@ -49,7 +49,9 @@ class Taken:
         return cast("bigquery.QueryJob", Job(job_id))
 
     def run(self) -> None:
-        Jobs(lambda: cast("bigquery.Client", self), patience=1.0, failure=SinkError).run("job", "US", self.start)
+        BigQueryJobs(lambda: cast("bigquery.Client", self), patience=1.0, failure=SinkError).run(
+            "job", "US", self.start
+        )
 
 
 @pytest.fixture(autouse=True)

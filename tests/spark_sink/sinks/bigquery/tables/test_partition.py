@@ -7,7 +7,7 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from spark_sink.sinks.bigquery.config import BigQueryConfig
-from spark_sink.sinks.bigquery.tables.partition import Partition, parse
+from spark_sink.sinks.bigquery.tables.partition import TablePartition, parse
 from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTable,
     BigQueryTableOptions,
@@ -40,15 +40,15 @@ def table(partition_by: dict[str, str], mode: Mode = "append-only") -> BigQueryT
     ("spec", "partition"),
     [
         ("Placedon", None),
-        ("Day", Partition("Day", "day")),
-        ("Day, month", Partition("Day", "month")),
-        ("Id,0,1000000,1000", Partition("Id", "", 0, 1_000_000, 1000)),
-        ("_PARTITIONTIME", Partition("", "day")),
-        ("_PARTITIONTIME,hour", Partition("", "hour")),
+        ("Day", TablePartition("Day", "day")),
+        ("Day, month", TablePartition("Day", "month")),
+        ("Id,0,1000000,1000", TablePartition("Id", "", 0, 1_000_000, 1000)),
+        ("_PARTITIONTIME", TablePartition("", "day")),
+        ("_PARTITIONTIME,hour", TablePartition("", "hour")),
     ],
 )
 def test_a_table_is_partitioned_by_a_column_a_range_or_the_time_of_arrival(
-    spec: str, partition: Partition | None
+    spec: str, partition: TablePartition | None
 ) -> None:
     assert table({"Orders": spec}).partition == partition
 
@@ -58,12 +58,12 @@ def test_a_column_is_named_as_in_the_source_and_partitions_as_in_bigquery() -> N
         "Orders", (ORDERS.columns[0], ColumnType("Placed-on", '{"code":"TIMESTAMP"}', False, 2)), ("Id",)
     )
     made = bigquery_table(source, BigQueryTableOptions("d", "append-only", partition_by='{"Orders":"Placed-on,hour"}'))
-    assert made.partition == Partition("Placed_on", "hour")
+    assert made.partition == TablePartition("Placed_on", "hour")
 
 
 def test_a_changelog_can_be_partitioned_by_the_commit_timestamp_for_all_tables() -> None:
     made = table({"*": "_metadata_spanner_commit_timestamp"}, "changelog")
-    assert made.partition == Partition("_metadata_spanner_commit_timestamp", "day")
+    assert made.partition == TablePartition("_metadata_spanner_commit_timestamp", "day")
 
 
 def test_a_table_that_is_named_says_why_it_cannot_be_partitioned_and_one_of_all_others_just_is_not() -> None:
