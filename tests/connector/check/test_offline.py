@@ -174,7 +174,7 @@ def test_run_refuses_a_configuration_before_it_opens_anything(tmp_path: Path) ->
         ({"sink": {"path": "./spool"}}, "sink.path: ./spool is spool.path, too"),
         ({"spark": {"checkpoint": "./spool"}}, "spark.checkpoint: ./spool is spool.path, too"),
         ({"spark": {"checkpoint": "./events/checkpoint"}}, "spark.checkpoint: ./events/checkpoint is inside sink.path"),
-        ({"sink": {"dead_letters": "spool/letters"}}, "sink.dead_letters: spool/letters is inside spool.path"),
+        ({"sink": {"dead_letters": "spool/letters"}}, "sink.dead_letters: spool/letters/files is inside spool.path"),
         (
             {"spool": {"path": "gs://bucket/a/b"}, "sink": {"path": "gs://bucket/a"}},
             "gs://bucket/a/b is inside sink",

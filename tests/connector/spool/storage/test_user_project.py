@@ -87,7 +87,7 @@ def test_the_options_of_a_configuration_put_the_project_into_every_path_of_a_buc
     )
     assert config.spool.path == "gs://payer@bucket/spool"
     assert config.sink.model_dump()["path"] == "gs://other.org:payer@bucket/events"
-    assert config.sink.dead_letters == "./dead"
+    assert config.sink.dead_letters == "./dead/files"
     assert SpoolConfig.model_validate(config.spool.model_dump()).path == config.spool.path
 
 
@@ -96,7 +96,7 @@ def test_the_dead_letters_of_every_sink_may_be_in_such_a_bucket(sink: dict[str, 
     config = validated(
         {"source": SOURCE, "sink": {**sink, "dead_letters": "gs://bucket/dead", "user_project": "payer"}}
     )
-    assert config.sink.dead_letters == "gs://payer@bucket/dead"
+    assert config.sink.dead_letters == f"gs://payer@bucket/dead/{sink['type']}"
 
 
 @pytest.mark.parametrize(
