@@ -159,7 +159,7 @@ def test_case_15_no_credential_is_in_the_daemons_log(
     ):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        node = settings(server, tmp_path / "spool", endpoint=endpoint)
+        node = settings(server, tmp_path / "spool", endpoint=endpoint, emulator_host=None)
         done = run("read", written(tmp_path / "config.yaml", node), "--verbose")
     assert done.code == code, done.err
     assert ("permission denied" in done.err) is (code == 1)
