@@ -96,11 +96,17 @@ class SpoolConsumer:
     async def _exists(self, *, follow: bool, stop: Stop) -> bool:
         """Waits for the spool, if it is to be followed; False if a stop was requested before."""
         while follow and not stop.requested:
-            with suppress(FileNotFoundError):
-                await in_thread(self._spool.header)
+            if await in_thread(self._is_there):
                 return True
             await self._pause(stop)
         return not follow
+
+    def _is_there(self) -> bool:
+        """True if there is a spool; an error here would hide a cancellation from whoever handles it."""
+        with suppress(FileNotFoundError):
+            self._spool.header()
+            return True
+        return False
 
     async def _pause(self, stop: Stop) -> None:
         with suppress(TimeoutError):

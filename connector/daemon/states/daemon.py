@@ -146,7 +146,8 @@ class Lifecycle:
     async def keep_alive(self) -> None:
         """Looks for requests, and shows signs of life, until it is cancelled."""
         poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
-        while True:
+        own = asyncio.current_task()
+        while own is None or not own.cancelling():  # an error of the spool may have taken a cancellation's place
             await asyncio.sleep(poll)
             await self.look()
             is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)

@@ -148,6 +148,31 @@ def test_a_stop_ends_a_sink_that_waits_for_the_spool(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_sink_that_is_cancelled_while_it_looks_for_the_spool_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, may_end = threading.Event(), threading.Event()
+
+    def header(spool: StoredSpool) -> None:
+        looks.set()
+        assert may_end.wait(60)
+        raise FileNotFoundError
+
+    async def cancelled() -> None:
+        waiting = asyncio.create_task(
+            connector.run_sink(TransactionalSink(), connector.Spool(tmp_path / "spool"), consumer="c")
+        )
+        assert await asyncio.to_thread(looks.wait, 60)
+        waiting.cancel()
+        may_end.set()
+        done, _ = await asyncio.wait({waiting}, timeout=10)
+        waiting.cancel()
+        assert done, "it looks again"
+
+    monkeypatch.setattr(StoredSpool, "header", header)
+    run(cancelled())
+
+
 def test_a_cancelled_sink_frees_the_consumers_name(path: Path) -> None:
     async def main() -> None:
         sink = TransactionalSink()

@@ -16,7 +16,7 @@ from connector.daemon.states import daemon
 from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import status_of, status_text
 from connector.daemon.states.watching import watching
-from connector.errors import StreamError
+from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
@@ -253,3 +253,23 @@ def test_a_daemon_that_is_restarted_after_an_error_is_unhealthy_until_it_has_rea
             assert alarms() == []
 
     within_seconds(work())
+
+
+def test_a_daemon_that_ends_while_the_spool_refuses_a_sign_of_life_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing, may_refuse = threading.Event(), threading.Event()
+
+    def refused(spool: Spool) -> None:
+        refusing.set()
+        assert may_refuse.wait(60)
+        raise SpoolError("the bucket does not answer")
+
+    async def work() -> None:
+        async with living(Spool.at(tmp_path), StopRequest(drain_timeout=60 * SECOND)):
+            monkeypatch.setattr(daemon, "pause_of", refused)
+            assert await asyncio.to_thread(refusing.wait, 60)
+            asyncio.get_running_loop().call_later(0.1, may_refuse.set)
+
+    monkeypatch.setattr(daemon, "_POLL", 0.01)
+    asyncio.run(asyncio.wait_for(work(), 30))
