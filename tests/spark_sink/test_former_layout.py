@@ -16,6 +16,7 @@ from spark_sink.dead_letters_command import main
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 from tests.spark_sink.sinks.shared.dead_letter_rows import put
+from tests.spark_sink.sqlite_sink.sink import SINK, SqliteConfig
 
 SOURCE = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
 SINKS: dict[str, dict[str, object]] = {
@@ -105,6 +106,14 @@ def test_a_sink_finds_in_the_shared_folder_what_it_wrote_there_and_nothing_else(
 def test_a_sink_with_a_name_has_nothing_in_the_shared_folder(tmp_path: Path) -> None:
     put(DeadLetters(str(tmp_path)), "0123abcd_files_7_0", 1)
     assert not store_of("files", tmp_path, name="archive").files()
+
+
+def test_a_sink_of_ones_own_finds_in_the_shared_folder_what_it_wrote_there(tmp_path: Path) -> None:
+    sink = SqliteConfig(path="db", dead_letters=str(tmp_path / "sqlite"))
+    for name in ("0123abcd_sqlite_7_0", "0123abcd_sqlite.sqlite_7_1", "0123abcd_files_7_0", "0123abcd_7_0_1"):
+        put(DeadLetters(str(tmp_path)), name, 1)
+    found = SINK.dead_letters(sink).files()
+    assert [file.name for file in found] == ["0123abcd_sqlite.sqlite_7_1", "0123abcd_sqlite_7_0"]
 
 
 def test_a_file_that_is_written_again_is_gone_from_the_shared_folder(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -26,7 +27,8 @@ class SparkSinkType(SinkType[C]):
 
     Attributes:
         repeats_replay: whether dead letters that are rejected again may be accepted once others are.
-        former_names: as :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it.
+        former_names: as :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it. If empty, the names of the
+            files begin with the spool's id and the type, such as ``0123abcd_sqlite_7_0``.
     """
 
     repeats_replay = False
@@ -62,7 +64,8 @@ class SparkSinkType(SinkType[C]):
         from spark_sink.sinks.shared.dead_letters import DeadLetters
 
         endpoints = [place.endpoint for place in self.locations(sink) if place.path == sink.dead_letters]
-        return DeadLetters(absolute(sink.dead_letters), next(filter(None, endpoints), ""), former=self.former_names)
+        former = self.former_names or rf"{sink.type}/[0-9a-f]+_{re.escape(sink.type)}(\..+)?(_\d+)+"
+        return DeadLetters(absolute(sink.dead_letters), next(filter(None, endpoints), ""), former=former)
 
 
 def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":
