@@ -35,6 +35,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import withdraw
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
+from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
 from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize, sole_writer
@@ -129,8 +130,8 @@ async def read(
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
-        with suppress(FileNotFoundError):  # before a state is recorded: the spool may be another stream's
-            await in_thread(functools.partial(spool.check_source, config.source.name))
+        # before a state is recorded: the spool may be another stream's
+        await in_thread(functools.partial(_check_source, spool, config.source.name))
         async with (
             living(spool, stop) as life,
             _remembered(spool, metrics),
@@ -171,6 +172,12 @@ async def read(
                     if not await life.continues(stop):
                         return
                     start = await _start(spool, stream, config.source, end)
+
+
+def _check_source(spool: Spool, source: SourceName) -> None:
+    """Checks that a spool is the change stream's, if there is one; in a thread no error may hide a cancellation."""
+    with suppress(FileNotFoundError):
+        spool.check_source(source)
 
 
 async def _with_backfill(
