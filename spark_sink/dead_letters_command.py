@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     log.configure(json=given.log_format == "json", verbose=given.verbose)
     try:
         config = load(given.config)
-        store = spark_sink_type(config).dead_letters(config.sink)
+        store = DeadLetters.of(spark_sink_type(config), config.sink)
         if given.action == "list":
             return _list(store, store.files(), as_json=given.json)
         return _replay(config, store, given.table)

@@ -146,6 +146,11 @@ class SinkType(ABC, Generic[C]):
     checkpoint_is_the_root = False
     """True if Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
 
+    former_names = ""
+    """A regular expression of this sink's files in the folder of dead letters that all types once shared: the type, a
+    slash and the name of a file. If empty, such names begin with the spool's id and the type: ``0123abcd_sqlite_7_0``.
+    """
+
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
 

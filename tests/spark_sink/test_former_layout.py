@@ -79,7 +79,7 @@ def test_dead_letters_of_files_are_replayed_and_those_of_the_others_stay(
 
 def store_of(kind: str, folder: Path, **named: object) -> DeadLetters:
     config = validated({"source": SOURCE, "sink": {"type": kind, **SINKS[kind], **named, "dead_letters": str(folder)}})
-    return spark_sink_type(config).dead_letters(config.sink)
+    return DeadLetters.of(spark_sink_type(config), config.sink)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_sink_of_ones_own_finds_in_the_shared_folder_what_it_wrote_there(tmp_p
     sink = SqliteConfig(path="db", dead_letters=str(tmp_path / "sqlite"))
     for name in ("0123abcd_sqlite_7_0", "0123abcd_sqlite.sqlite_7_1", "0123abcd_files_7_0", "0123abcd_7_0_1"):
         put(DeadLetters(str(tmp_path)), name, 1)
-    found = SINK.dead_letters(sink).files()
+    found = DeadLetters.of(SINK, sink).files()
     assert [file.name for file in found] == ["0123abcd_sqlite.sqlite_7_1", "0123abcd_sqlite_7_0"]
 
 

@@ -85,8 +85,9 @@ class FilesSink(SparkSinkType[FilesConfig]):
     def replay_into(self, config: Config, sink: FilesConfig) -> "AbstractContextManager[Replay]":
         """Writes files."""
         from spark_sink.sinks.files.replay import replay_into
+        from spark_sink.sinks.shared.dead_letters import DeadLetters
 
-        return replay_into(config, self.dead_letters(sink))
+        return replay_into(config, DeadLetters.of(self, sink))
 
     def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""

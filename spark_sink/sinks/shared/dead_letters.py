@@ -26,13 +26,17 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from connector.config.sinks import SinkConfig, SinkType
 from connector.core.timestamps import format_rfc3339, parse
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.source_metadata import COMPLETED
+from connector.spool.storage.locations import absolute
 from connector.spool.storage.opening import open_store
 from connector.spool.storage.store import FileStore, contents
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.completing.whole_rows import METADATA_WITH_COMPLETED, are_completed
+
+C = TypeVar("C", bound=SinkConfig)
 
 
 class Replay(Protocol):
@@ -107,6 +111,13 @@ class DeadLetters:
     Raises:
         SinkError: from every method, if the disk or Cloud Storage refuses.
     """
+
+    @classmethod
+    def of(cls, kind: SinkType[C], sink: C) -> "DeadLetters":
+        """The store of a sink."""
+        endpoints = [place.endpoint for place in kind.locations(sink) if place.path == sink.dead_letters]
+        former = kind.former_names or rf"{sink.type}/[0-9a-f]+_{re.escape(sink.type)}(\..+)?(_\d+)+"
+        return cls(absolute(sink.dead_letters), next(filter(None, endpoints), ""), former=former)
 
     def __init__(self, root: str, endpoint: str = "", *, former: str = "") -> None:
         self.root = root

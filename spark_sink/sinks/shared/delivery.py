@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.config.spark_checkpoint import sink_checkpoint
 from connector.core.filters import RecordFilter
 from connector.spool.consumers import find
 from connector.spool.sink_report import report_of, write_report
+from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.reports import TaskReport
-from spark_sink.sinks.shared.sink_type import spark_sink_type
 from spark_sink.sinks.shared.started_batches import StartedBatches
 
 
@@ -43,7 +44,7 @@ class Delivery(ABC):
     def __init__(self, config: Config, feed: Feed) -> None:
         self.consumer = config.sink.name
         self.checkpoint = sink_checkpoint(config)
-        self.dead_letters = spark_sink_type(config).dead_letters(config.sink)
+        self.dead_letters = DeadLetters.of(sink_type(config.sink.type), config.sink)
         self._config = config
         self.feed = feed
         self._spool = feed.spool

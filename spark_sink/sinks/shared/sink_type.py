@@ -1,6 +1,5 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -9,11 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 from connector.config.loading import Config
 from connector.config.sections import SparkConfig
 from connector.config.sinks import SinkConfig, SinkType, sink_type
-from connector.spool.storage.locations import absolute
 from spark_sink.errors import SinkError
 
 if TYPE_CHECKING:  # these import PySpark and PyArrow
-    from spark_sink.sinks.shared.dead_letters import DeadLetters, Replay
+    from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
 
@@ -27,12 +25,9 @@ class SparkSinkType(SinkType[C]):
 
     Attributes:
         repeats_replay: whether dead letters that are rejected again may be accepted once others are.
-        former_names: as :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it. If empty, the names of the
-            files begin with the spool's id and the type, such as ``0123abcd_sqlite_7_0``.
     """
 
     repeats_replay = False
-    former_names = ""
 
     @abstractmethod
     def delivery(self, config: Config, sink: C, feed: "Feed") -> "Delivery":
@@ -58,14 +53,6 @@ class SparkSinkType(SinkType[C]):
     def sink_of_backfill(self, sink: C) -> C:
         """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""
         return sink
-
-    def dead_letters(self, sink: C) -> "DeadLetters":
-        """The sink's dead-letter store."""
-        from spark_sink.sinks.shared.dead_letters import DeadLetters
-
-        endpoints = [place.endpoint for place in self.locations(sink) if place.path == sink.dead_letters]
-        former = self.former_names or rf"{sink.type}/[0-9a-f]+_{re.escape(sink.type)}(\..+)?(_\d+)+"
-        return DeadLetters(absolute(sink.dead_letters), next(filter(None, endpoints), ""), former=former)
 
 
 def spark_sink_type(config: Config) -> "SparkSinkType[SinkConfig]":
