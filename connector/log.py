@@ -58,7 +58,7 @@ ACTIONS = {
     "the_spool_is_full_and_the": "spool_full",
     "the_watermark_is_no_longer_stalled": "watermark_advanced",
     "the_watermark_is_stalled_while_spanners": "watermark_stalled",
-    "to_know_before_the_sinks_output": "sink_warning",
+    "the_sinks_output_has_a_limitation": "sink_warning",
 }
 """The actions of messages whose first words make no good name; where a message is reworded, its words change here."""
 

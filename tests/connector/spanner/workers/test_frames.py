@@ -6,6 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
 from connector.core.records import (
     ChildPartition,
@@ -155,10 +156,7 @@ def test_the_cache_of_record_schemas_is_bounded() -> None:
 messages = (
     st.builds(
         WorkerSetup,
-        texts,
-        st.none() | texts,
-        st.none(),
-        texts,
+        st.builds(DatabaseAddress, texts, texts, texts, st.none() | texts, st.none() | texts, st.none() | texts),
         texts,
         texts,
         texts,

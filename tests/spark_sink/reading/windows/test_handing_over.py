@@ -92,22 +92,26 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
 ) -> None:
     monkeypatch.setattr(command, "sole_writer", _no_lock)
 
-    deliver, first = SpoolSink.deliver_written, set[int]()
+    deliver, have_read, ended = SpoolSink.deliver_written, list[SpoolSink](), list[Config]()
 
     async def beside(sink: SpoolSink, written: WrittenEpoch) -> None:
-        """Neither delivers before both have read."""
-        first.add(id(sink))
-        while len(first) < 2:  # noqa: ASYNC110 - what the other one does
+        """Neither delivers before the other has read, or has ended."""
+        if sink not in have_read:
+            have_read.append(sink)
+        while len(have_read) + len(ended) < 2:  # noqa: ASYNC110 - what the other one does
             await asyncio.sleep(0.01)
         await deliver(sink, written)
 
     monkeypatch.setattr(SpoolSink, "deliver_written", beside)
 
+    async def driver(config: Config) -> None:
+        try:
+            await read(config, StopRequest(drain_timeout=60 * SECOND), range_reader=on_executors(spark))
+        finally:
+            ended.append(config)
+
     async def both(config: Config) -> list[BaseException | None]:
-        drivers = (
-            read(config, StopRequest(drain_timeout=60 * SECOND), range_reader=on_executors(spark)) for _ in range(2)
-        )
-        return await asyncio.gather(*drivers, return_exceptions=True)
+        return list(await asyncio.gather(driver(config), driver(config), return_exceptions=True))
 
     with served() as (scenario, server):
         config = configured(tmp_path / "executors", scenario, server)
