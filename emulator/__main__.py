@@ -77,7 +77,7 @@ def _run_until_interrupted(what: str) -> NoReturn:
     """Prints what is running, and waits for the interrupt that ends it."""
     click.echo(f"running ({what}); Ctrl-C ends it", err=True)
     while True:
-        signal.pause()
+        time.sleep(1)  # signal.pause() would wait for ever if the signal came just before it
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -79,11 +79,18 @@ def test_epochs_are_written_once_each_though_the_sink_is_killed(
 
 def test_an_epoch_that_is_delivered_again_is_not_written_again(tmp_path: Path) -> None:
     path = str(tmp_path / "events.sqlite")
-    assert write_epoch(path, 1, "a", [("u", "Singers", "{}")])
-    assert not write_epoch(path, 1, "a", [("u", "Singers", "{}")])
+    assert write_epoch(path, "stream", 1, "a", [("u", "Singers", "{}")])
+    assert not write_epoch(path, "stream", 1, "a", [("u", "Singers", "{}")])
     with pytest.raises(SinkError, match="another epoch 1"):
-        write_epoch(path, 1, "b", [("u", "Singers", "{}")])
+        write_epoch(path, "stream", 1, "b", [("u", "Singers", "{}")])
     assert events(path) == [(1, "{}")]
+
+
+def test_the_first_epoch_of_a_backfill_is_written_beside_that_of_the_stream(tmp_path: Path) -> None:
+    path = str(tmp_path / "events.sqlite")
+    assert write_epoch(path, "stream", 1, "a", [("u", "Singers", "{}")])
+    assert write_epoch(path, "backfill", 1, "b", [("v", "Singers", "[]")])
+    assert [payload for _, payload in events(path)] == ["{}", "[]"]
 
 
 def test_options_of_a_registered_sink_are_checked_with_all_others(

@@ -1,4 +1,4 @@
-"""Deliveries of the built-in sinks: the source whose tasks write, and the run of a micro-batch.
+"""Deliveries of sinks: the source whose tasks write, and the run of a micro-batch.
 
 The events never enter the JVM: a task gets the names of segments, reads the Arrow files itself, and writes to the
 destination; its rows report what it wrote. What differs between destinations is a subclass of :class:`Delivery`.

@@ -1,4 +1,4 @@
-"""The stream of a built-in sink: micro-batches whose tasks write, each recorded in the spool before it is started.
+"""The stream of a sink: micro-batches whose tasks write, each recorded in the spool before it is started.
 
 The epochs of a micro-batch, and the options that decide what it writes, are recorded in the spool
 (:mod:`spark_sink.sinks.shared.started_batches`) and pinned in Spark's offset before anything is written. So a started
@@ -29,7 +29,7 @@ from spark_sink.sources.changes.spool_copies import begins_at, contradiction, ot
 
 
 class SinkSource(DataSource):
-    """Writes a spool's epochs; internal to a sink.
+    """Writes a spool's epochs; each destination derives its own.
 
     Options: those of :attr:`spark_sink.sinks.shared.delivery.Delivery.options`, and the sink's own.
     """

@@ -41,7 +41,7 @@ class SqliteReader(SinkStreamReader):
             batches = (batch for file in epoch.files for batch in spool.batches(file))
             rows = [row for batch in batches for row in batch.select(["uuid", "object", "payload"]).to_pylist()]
             events = [(row["uuid"], row["object"], row["payload"]) for row in rows]
-            write_epoch(partition.path, epoch.epoch, epoch.identity, events)
+            write_epoch(partition.path, epoch.spool_id, epoch.epoch, epoch.identity, events)
             yield as_rows([TaskReport(epoch.epoch, events=len(events))])
 
 

@@ -1,11 +1,13 @@
 """The sink type that an entry point registers as ``sink.type: sqlite``; its checks import no PySpark."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from connector.config.loading import Config
-from connector.config.sections import SourceConfig
+from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import SinkConfig, WatchedStream
+from connector.spool.storage.locations import absolute
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ class SqliteConfig(SinkConfig):
 
 class SqliteSink(SparkSinkType[SqliteConfig]):
     """Epochs in SQLite, each once."""
+
+    def destination(self, sink: SqliteConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
+        return {"sink.path": absolute(sink.path)}
 
     def destination_errors(self, sink: SqliteConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         folder = Path(sink.path).absolute().parent

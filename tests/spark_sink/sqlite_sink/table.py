@@ -7,15 +7,17 @@ from contextlib import closing
 from spark_sink.errors import SinkError
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, identity TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS epochs (spool TEXT, epoch INTEGER, identity TEXT NOT NULL, PRIMARY KEY (spool, epoch))",
     "CREATE TABLE IF NOT EXISTS events (epoch INTEGER, uuid TEXT, object TEXT, payload TEXT)",
 )
 Event = tuple[str, str, str]
 """Its uuid, its table's name, and its payload."""
 
 
-def write_epoch(path: str, epoch: int, identity: str, events: Iterable[Event]) -> bool:
+def write_epoch(path: str, spool: str, epoch: int, identity: str, events: Iterable[Event]) -> bool:
     """Writes an epoch, with its number and identity, in one transaction; False if it was written before.
+
+    A change stream and each of its backfills are spools of their own, and each numbers its epochs from 1.
 
     Raises:
         SinkError: another epoch was written under this number.
@@ -24,12 +26,14 @@ def write_epoch(path: str, epoch: int, identity: str, events: Iterable[Event]) -
         for statement in _TABLES:
             database.execute(statement)
         database.execute("BEGIN IMMEDIATE")
-        written = database.execute("SELECT identity FROM epochs WHERE epoch = ?", (epoch,)).fetchone()
+        written = database.execute(
+            "SELECT identity FROM epochs WHERE spool = ? AND epoch = ?", (spool, epoch)
+        ).fetchone()
         if written is not None:
             if written[0] != identity:
                 raise SinkError(f"{path} holds another epoch {epoch}: {written[0]}, not {identity}")
             return False
-        database.execute("INSERT INTO epochs VALUES (?, ?)", (epoch, identity))
+        database.execute("INSERT INTO epochs VALUES (?, ?, ?)", (spool, epoch, identity))
         database.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", ((epoch, *event) for event in events))
         return True
 
