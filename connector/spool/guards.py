@@ -3,7 +3,7 @@
 They hold even where the writer's lock does not reach: on another machine, or after a lease was taken over.
 """
 
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path
 from connector.spool.storage import store
@@ -26,10 +26,12 @@ def create_epoch(spool: Spool, manifest: Manifest) -> int:
     except FileExistsError:
         # It may be this daemon's own, if the first answer was lost; anything else is another daemon's.
         if spool.storage.read(path).to_pybytes() != data:
-            raise SpoolInUseError(
-                f"another daemon has sealed epoch {manifest.epoch} of the spool at {spool.path}",
-                hint="Only one may write a spool: stop the other, or choose another spool.path.",
-            ) from None
+            raise _sealed_by_another(spool, manifest.epoch) from None
+    except SpoolError as error:
+        # Another daemon that has sealed the epoch has swept this one's unfinished file.
+        if spool.storage.exists(path) and spool.storage.read(path).to_pybytes() != data:
+            raise _sealed_by_another(spool, manifest.epoch) from error
+        raise
     if spool.floor() > manifest.epoch:
         spool.storage.delete(path)
         raise written_by_another(spool)
@@ -46,6 +48,13 @@ def update(spool: Spool, path: str, before: bytes | None, data: bytes) -> None:
         store.update(spool.storage, path, before, data)
     except FileExistsError:
         raise written_by_another(spool) from None
+
+
+def _sealed_by_another(spool: Spool, epoch: int) -> SpoolInUseError:
+    return SpoolInUseError(
+        f"another daemon has sealed epoch {epoch} of the spool at {spool.path}",
+        hint="Only one may write a spool: stop the other, or choose another spool.path.",
+    )
 
 
 def written_by_another(spool: Spool) -> SpoolInUseError:

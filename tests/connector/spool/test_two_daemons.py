@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.errors import SpoolInUseError, SpoolMismatchError
+from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
 from connector.spool import consumers
 from connector.spool.reading import Spool, SpoolHeader, manifest_path, to_json
 from connector.spool.writing import checkpoint, initialize, sole_writer
@@ -36,6 +36,22 @@ def test_of_two_daemons_that_no_lock_keeps_apart_the_second_stops_and_says_so(sp
     assert spool.manifest(1).writer == first._writer
     assert (len(spool.storage.list("segments")), spool.storage.list("cuts")) == (1, [])
     assert len(list(spool.batches(spool.manifest(1).files[0]))) == 1
+
+
+def test_a_daemon_whose_unfinished_manifest_another_has_swept_says_so(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = writer_of(spool), writer_of(spool)
+
+    def swept(path: str, data: bytes) -> None:
+        monkeypatch.undo()
+        sealed(first)
+        raise SpoolError(f"{path} cannot be written: its temporary file is gone")
+
+    monkeypatch.setattr(spool.storage, "create", swept)
+    with pytest.raises(SpoolInUseError, match=r"another daemon has sealed epoch 1 .* stop the other"):
+        second.seal(epoch_of(1, record()), LARGE, now=NOW)
+    assert (spool.manifest(1).writer, len(spool.storage.list("segments"))) == (first._writer, 1)
 
 
 def test_a_daemon_that_wakes_up_late_cannot_create_a_number_that_was_pruned(spool: Spool) -> None:

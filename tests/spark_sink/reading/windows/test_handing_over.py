@@ -116,7 +116,7 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
     with served() as (scenario, server):
         config = configured(tmp_path / "executors", scenario, server)
         errors = [error for error in asyncio.run(both(config)) if error is not None]
-        assert [type(error) for error in errors] == [SpoolInUseError]
+        assert [type(error) for error in errors] == [SpoolInUseError], errors
         monkeypatch.undo()
         assert events(config) == done(configured(tmp_path / "process", scenario, server), in_process)
 
