@@ -25,7 +25,7 @@ def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) ->
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["source.data_source", "files.source", "tables.source", "run"])
+@pytest.mark.parametrize("module", ["sources.changes.data_source", "sinks.files.source", "sinks.tables.source", "run"])
 def test_a_process_of_spark_that_reads_a_spool_does_not_wait_for_spanners_client(module: str) -> None:
     clients = ("grpc", "google.cloud.spanner_v1", "google.cloud.bigquery")
     code = f"import sys\nimport spark_sink.{module}\nprint([name for name in {clients} if name in sys.modules])"
