@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -16,6 +17,22 @@ async def in_thread(work: Callable[[], T]) -> T:
         Exception: as :func:`to_its_end`.
     """
     return await to_its_end(asyncio.to_thread(work))
+
+
+async def tried_in_thread(work: Callable[[], T], error: type[E]) -> T | E:
+    """As :func:`in_thread`, but an error of that type is returned.
+
+    Whoever handles such an error uses this: if it were raised while the caller is cancelled, handling it would undo the
+    cancellation.
+    """
+
+    def tried() -> T | E:
+        try:
+            return work()
+        except error as found:
+            return found
+
+    return await in_thread(tried)
 
 
 async def to_its_end(work: Awaitable[T]) -> T:

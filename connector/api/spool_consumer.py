@@ -14,7 +14,7 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
 from connector.spool import consumers, reading
 from connector.spool.destinations import check_not_a_sink
-from connector.threads import in_thread, to_its_end
+from connector.threads import in_thread, to_its_end, tried_in_thread
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks for a new epoch, at least."""
@@ -96,17 +96,10 @@ class SpoolConsumer:
     async def _exists(self, *, follow: bool, stop: Stop) -> bool:
         """Waits for the spool, if it is to be followed; False if a stop was requested before."""
         while follow and not stop.requested:
-            if await in_thread(self._is_there):
+            if not isinstance(await tried_in_thread(self._spool.header, FileNotFoundError), FileNotFoundError):
                 return True
             await self._pause(stop)
         return not follow
-
-    def _is_there(self) -> bool:
-        """True if there is a spool; an error here would hide a cancellation from whoever handles it."""
-        with suppress(FileNotFoundError):
-            self._spool.header()
-            return True
-        return False
 
     async def _pause(self, stop: Stop) -> None:
         with suppress(TimeoutError):

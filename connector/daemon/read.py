@@ -7,7 +7,7 @@ spool is full it waits for its consumers, and warns how long Spanner's retention
 import functools
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,7 +35,6 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import withdraw
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
-from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
 from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize, sole_writer
@@ -43,7 +42,7 @@ from connector.telemetry.health import own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.server import serving
-from connector.threads import in_thread
+from connector.threads import in_thread, tried_in_thread
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
@@ -130,8 +129,8 @@ async def read(
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
-        # before a state is recorded: the spool may be another stream's
-        await in_thread(functools.partial(_check_source, spool, config.source.name))
+        # before a state is recorded: the spool, if there is one, may be another stream's
+        await tried_in_thread(functools.partial(spool.check_source, config.source.name), FileNotFoundError)
         async with (
             living(spool, stop) as life,
             _remembered(spool, metrics),
@@ -172,12 +171,6 @@ async def read(
                     if not await life.continues(stop):
                         return
                     start = await _start(spool, stream, config.source, end)
-
-
-def _check_source(spool: Spool, source: SourceName) -> None:
-    """Checks that a spool is the change stream's, if there is one; in a thread no error may hide a cancellation."""
-    with suppress(FileNotFoundError):
-        spool.check_source(source)
 
 
 async def _with_backfill(

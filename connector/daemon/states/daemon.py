@@ -5,7 +5,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from connector.core.health.retries import DAEMON, Retry
@@ -27,7 +27,7 @@ from connector.spool.lifecycle import (
     write_state,
 )
 from connector.spool.reading import Spool
-from connector.threads import in_thread
+from connector.threads import tried_in_thread
 
 SIGN_OF_LIFE = 10.0
 """Seconds between two signs of life."""
@@ -106,8 +106,7 @@ class Lifecycle:
         line, code = line_and_exit_code(error)
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
         message = line.removesuffix(hint).rstrip(". ")
-        with suppress(SpoolError):
-            await in_thread(functools.partial(give_reserve_up, self._spool))
+        await tried_in_thread(functools.partial(give_reserve_up, self._spool), SpoolError)
         await self._write(lambda record: failed(record, self._clock(), message, hint, code))
         await self.report("daemon_failed", message, hint=hint, severity="ERROR")
 
@@ -121,33 +120,29 @@ class Lifecycle:
         )  # fmt: skip
         self._errors.append(shortened(event))
         async with self._lock:
-            with suppress(SpoolError):
-                await in_thread(functools.partial(add_error, self._spool, event))
+            await tried_in_thread(functools.partial(add_error, self._spool, event), SpoolError)
 
     async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
         """Changes the state once no other thread writes it: a sign of life must not undo a later state."""
         async with self._lock:
             self._record = change(self._record)
-            try:
-                await in_thread(functools.partial(write_state, self._spool, self._record))
-            except SpoolError as error:
+            error = await tried_in_thread(functools.partial(write_state, self._spool, self._record), SpoolError)
+            if error is not None:
                 _log.debug("the state could not be recorded", reason=str(error))
 
     async def look(self) -> None:
         """Looks whether a pause is requested."""
-        try:
-            wanted = await in_thread(functools.partial(pause_of, self._spool)) is not None
-        except SpoolError as error:
-            _log.debug("whether a pause is requested is not known", reason=str(error))
+        pause = await tried_in_thread(functools.partial(pause_of, self._spool), SpoolError)
+        if isinstance(pause, SpoolError):
+            _log.debug("whether a pause is requested is not known", reason=str(pause))
             return
-        (self._wanted.set if wanted else self._wanted.clear)()
-        (self._unwanted.clear if wanted else self._unwanted.set)()
+        (self._wanted.clear if pause is None else self._wanted.set)()
+        (self._unwanted.set if pause is None else self._unwanted.clear)()
 
     async def keep_alive(self) -> None:
         """Looks for requests, and shows signs of life, until it is cancelled."""
         poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
-        own = asyncio.current_task()
-        while own is None or not own.cancelling():  # an error of the spool may have taken a cancellation's place
+        while True:
             await asyncio.sleep(poll)
             await self.look()
             is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
@@ -228,14 +223,11 @@ async def living(spool: Spool, stop: StopRequest) -> AsyncIterator[Lifecycle]:
 
     An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
     """
-    before, errors = NEVER, list[ErrorEvent]()
-    with suppress(SpoolError):
-        before = await in_thread(functools.partial(state_of, spool))
-        errors = await in_thread(functools.partial(errors_of, spool))
+    recorded = await tried_in_thread(functools.partial(_recorded, spool), SpoolError)
+    before, errors = (NEVER, []) if isinstance(recorded, SpoolError) else recorded
     life = Lifecycle(spool, before, errors)
     await life.look()
-    with suppress(SpoolError):
-        await in_thread(functools.partial(keep_reserve, spool))
+    await tried_in_thread(functools.partial(keep_reserve, spool), SpoolError)
     await life.enter(StreamState.STARTING)
     breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
     try:
@@ -252,6 +244,10 @@ async def living(spool: Spool, stop: StopRequest) -> AsyncIterator[Lifecycle]:
         await _ended(breathing)
     why = "the daemon was stopped" if stop.requested else END_REACHED
     await life.enter(StreamState.NOT_STARTED, reason=why)
+
+
+def _recorded(spool: Spool) -> tuple[StateRecord, list[ErrorEvent]]:
+    return state_of(spool), errors_of(spool)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
