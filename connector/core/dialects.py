@@ -99,3 +99,5 @@ POSTGRESQL = Dialect(
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}
 """By the value of INFORMATION_SCHEMA's database option ``database_dialect``."""
+
+BY_NAME: Mapping[str, Dialect] = {dialect.name: dialect for dialect in DIALECTS.values()}

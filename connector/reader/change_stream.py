@@ -3,7 +3,6 @@
 Shared by the daemon and by ``tail``, so that both reject the same things before anything starts.
 """
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -28,12 +27,11 @@ from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SpannerClient
 from connector.spanner.clock import SpannerClock
-from connector.spanner.decoding.decoder import decoder
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
 from connector.spanner.errors import CallAction, classify, query_error
 from connector.spanner.key_order import KeyOrder
-from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
 from connector.spanner.workers.frames import WorkerSetup
 from connector.spanner.workers.pool import Workers
 from connector.telemetry.metrics import ReaderMetrics
@@ -158,17 +156,21 @@ class OpenStream:
         """Finds the key order of tables that the stream names first."""
         return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
 
-    def queries(self) -> PartitionQueries:
-        """The stream's queries."""
-        return PartitionQueries(
-            self.client,
-            self.dialect,
+    @property
+    def address(self) -> StreamAddress:
+        """The stream, for other processes."""
+        return StreamAddress(
+            self.client.address,
+            self.client.rpc_priority,
+            self.dialect.name,
             self.stream.name,
             self.stream.partition_mode,
-            heartbeat=self.config.heartbeat,
-            decoder=decoder(self.dialect, self.stream.partition_mode),
-            clock=time.time_ns,
+            self.config.heartbeat,
         )
+
+    def queries(self) -> PartitionQueries:
+        """The stream's queries."""
+        return self.address.queries(self.client)
 
     @property
     def workers(self) -> int:
@@ -225,18 +227,7 @@ class OpenStream:
             yield self.queries()
             return
         as_json, verbose = style()
-        client = self.client
-        setup = WorkerSetup(
-            client.address,
-            client.rpc_priority,
-            self.dialect.name,
-            self.stream.name,
-            self.stream.partition_mode,
-            self.config.heartbeat,
-            as_json,
-            verbose,
-        )
-        async with Workers(setup, self.workers, metrics).running() as workers:
+        async with Workers(WorkerSetup(self.address, as_json, verbose), self.workers, metrics).running() as workers:
             yield workers
 
 

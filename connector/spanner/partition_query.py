@@ -7,16 +7,18 @@ over. So the timeout doubles after each query of a partition that has timed out.
 connection from a slow server (:mod:`connector.spanner.transport`).
 """
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 
+from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
-from connector.core.dialects import Dialect
+from connector.core.dialects import BY_NAME, Dialect
 from connector.core.records import INITIAL_TOKEN, timestamp_of
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spanner.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
-from connector.spanner.decoding.decoder import Decoder, Item
+from connector.spanner.decoding.decoder import Decoder, Item, decoder
 from connector.spanner.message_timeout import MessageTimeout
 
 SILENT_HEARTBEATS = 5
@@ -127,3 +129,42 @@ class PartitionQueries:
 def _instant(item: Item) -> int:
     """The last timestamp of an item: everything before it is proved by it."""
     return item.last if isinstance(item, Changes) else timestamp_of(item)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAddress:
+    """A change stream, for a process that is told to query it.
+
+    Attributes:
+        database: its database.
+        rpc_priority: low, medium or high.
+        dialect: the name of the database's dialect.
+        change_stream: its name, checked to be an identifier.
+        partition_mode: its partition mode.
+        heartbeat: nanoseconds.
+    """
+
+    database: DatabaseAddress
+    rpc_priority: str
+    dialect: str
+    change_stream: str
+    partition_mode: str
+    heartbeat: int
+
+    def client(self) -> SpannerClient:
+        """A connection to the database."""
+        return SpannerClient(self.database, self.rpc_priority)
+
+    def queries(self, client: SpannerClient, *, behind: bool | None = None) -> PartitionQueries:
+        """Its queries, over that connection; ``behind`` as of :class:`PartitionQueries`."""
+        dialect = BY_NAME[self.dialect]
+        return PartitionQueries(
+            client,
+            dialect,
+            self.change_stream,
+            self.partition_mode,
+            heartbeat=self.heartbeat,
+            decoder=decoder(dialect, self.partition_mode),
+            clock=time.time_ns,
+            behind=behind,
+        )

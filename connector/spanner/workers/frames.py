@@ -14,7 +14,6 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from connector.config.address import DatabaseAddress
 from connector.core.changes import COLUMNS, Changes, RecordSchema
 from connector.core.records import (
     ChildPartitionsRecord,
@@ -27,6 +26,7 @@ from connector.core.records import (
     column_type,
 )
 from connector.spanner.decoding.decoder import Item
+from connector.spanner.partition_query import StreamAddress
 
 FEW = 4
 """This many data change records, or fewer, are sent within the message."""
@@ -56,12 +56,7 @@ class Message(msgspec.Struct, array_like=True, tag=True):
 class WorkerSetup(Message):
     """To a worker, as the first message: which change stream it reads, and how it logs."""
 
-    address: DatabaseAddress
-    rpc_priority: str
-    dialect: str
-    change_stream: str
-    partition_mode: str
-    heartbeat: int
+    stream: StreamAddress
     json_logs: bool
     verbose: bool
 

@@ -12,16 +12,13 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from connector import log
-from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from connector.errors import SpannerCdcError
 from connector.process import collect_rarely
-from connector.spanner.client import SpannerClient
-from connector.spanner.decoding.decoder import Item, decoder
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
 from connector.spanner.workers.failures import failure_of
 from connector.spanner.workers.framed_socket import FramedSocket
@@ -208,28 +205,15 @@ async def serve(connected: socket.socket) -> None:
     assert isinstance(first.message, WorkerSetup)
     setup = first.message
     log.configure(json=setup.json_logs, verbose=setup.verbose)
-    _log.debug("a worker reads", change_stream=setup.change_stream, pid=os.getpid())
-    client = SpannerClient(setup.address, setup.rpc_priority)
+    _log.debug("a worker reads", change_stream=setup.stream.change_stream, pid=os.getpid())
+    client = setup.stream.client()
     try:
         async with client.connected():
             await connection.send(framed(Ready()))
-            await Worker(connection, _queries(setup, client)).run()
+            await Worker(connection, setup.stream.queries(client)).run()
             signal.alarm(_PATIENCE)  # ends the process if closing hangs
     except SpannerCdcError as error:
         await connection.send(framed(Failed(failure_of(error))))
-
-
-def _queries(setup: WorkerSetup, client: SpannerClient) -> PartitionQueries:
-    dialect = {dialect.name: dialect for dialect in (GOOGLESQL, POSTGRESQL)}[setup.dialect]
-    return PartitionQueries(
-        client,
-        dialect,
-        setup.change_stream,
-        setup.partition_mode,
-        heartbeat=setup.heartbeat,
-        decoder=decoder(dialect, setup.partition_mode),
-        clock=time.time_ns,
-    )
 
 
 def main() -> None:

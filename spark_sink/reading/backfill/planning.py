@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from connector.config.address import DatabaseAddress
-from connector.core.dialects import DIALECTS
+from connector.core.dialects import BY_NAME
 from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError
 from connector.spanner.snapshot.partitions import Snapshot, SnapshotPartition
@@ -36,7 +36,7 @@ class TablePlans:
         self._document = document
         self._address = address
         self._data_boost = data_boost
-        self._dialect = next(dialect for dialect in DIALECTS.values() if dialect.name == document.dialect)
+        self._dialect = BY_NAME[document.dialect]
         self.by_table = plans(own, document.tables)
 
     def make(self, tables: Iterable[int]) -> None:

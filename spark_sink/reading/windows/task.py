@@ -5,24 +5,20 @@ call, so that a task that is tried again, or runs twice at a time, returns the s
 """
 
 import contextlib
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
 import msgspec
 
-from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
-from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.dialects import MUTABLE
 from connector.core.health.retries import SPANNER
 from connector.core.windows import Share, ShareReport, Window
 from connector.reader.change_stream import WINDOW, OpenStream
 from connector.reader.read_state import QueriedStream
-from connector.spanner.client import SpannerClient
 from connector.spanner.clock import SpannerClock
-from connector.spanner.decoding.decoder import decoder
 from connector.spanner.discovery import current_timestamp
-from connector.spanner.partition_query import PartitionQueries
+from connector.spanner.partition_query import StreamAddress
 from connector.spanner.transport import PUMPS
 from connector.spool.reading import Spool
 from connector.spool.storage.failing import FAILING
@@ -35,15 +31,9 @@ from spark_sink.reading.windows.share_reader import HandOn, ShareReader
 
 @dataclass(frozen=True, slots=True)
 class WindowSetup:
-    """The settings that all tasks share: the change stream, the database role, and where late records go."""
+    """The settings that all tasks share: the change stream, and where late records go."""
 
-    address: DatabaseAddress
-    rpc_priority: str
-    dialect: str
-    change_stream: str
-    partition_mode: str
-    heartbeat: int
-    """Nanoseconds."""
+    stream: StreamAddress
     spool: str
     """Path of the spool, whose folder late/ takes late records."""
     late_records: str
@@ -52,17 +42,7 @@ class WindowSetup:
     @classmethod
     def of(cls, stream: OpenStream, spool: str) -> "WindowSetup":
         """The setup of a change stream that was found, for the spool at that path."""
-        client, config = stream.client, stream.config
-        return cls(
-            client.address,
-            client.rpc_priority,
-            stream.dialect.name,
-            stream.stream.name,
-            stream.stream.partition_mode,
-            config.heartbeat,
-            spool,
-            config.late_records,
-        )
+        return cls(stream.address, spool, stream.config.late_records)
 
     def to_json(self) -> str:
         """As a document for :meth:`from_json`."""
@@ -99,29 +79,20 @@ def read_share(setup: WindowSetup, window: Window, share: Share) -> Generator[Ch
 
 
 async def _read(setup: WindowSetup, window: Window, share: Share, hand_on: HandOn) -> ShareReport:
-    dialect = POSTGRESQL if setup.dialect == POSTGRESQL.name else GOOGLESQL
-    client = SpannerClient(setup.address, setup.rpc_priority)
+    queried = setup.stream
+    client = queried.client()
 
     async def spanner_clock() -> int:
         return await current_timestamp(client)
 
     async with client.connected():
-        queries = PartitionQueries(
-            client,
-            dialect,
-            setup.change_stream,
-            setup.partition_mode,
-            heartbeat=setup.heartbeat,
-            decoder=decoder(dialect, setup.partition_mode),
-            clock=time.time_ns,
-            behind=len(share.cut) <= PUMPS,  # each of many has little, and a thread for each costs more than asyncio
-        )
         stream = QueriedStream(
-            setup.change_stream,
-            queries,
+            queried.change_stream,
+            # each of many has little, and a thread for each costs more than asyncio
+            queried.queries(client, behind=len(share.cut) <= PUMPS),
             SpannerClock(spanner_clock, window.high + 1),  # a window is planned when the clock has passed it
-            setup.heartbeat,
-            WINDOW if setup.partition_mode == MUTABLE else None,
+            queried.heartbeat,
+            WINDOW if queried.partition_mode == MUTABLE else None,
         )
         reader = ShareReader(
             stream,

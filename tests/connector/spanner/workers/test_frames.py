@@ -21,6 +21,7 @@ from connector.core.records import (
     Record,
 )
 from connector.spanner.decoding.decoder import Item
+from connector.spanner.partition_query import StreamAddress
 from connector.spanner.workers.frames import (
     FEW,
     HEADER,
@@ -153,15 +154,11 @@ def test_the_cache_of_record_schemas_is_bounded() -> None:
     assert kept < 20_000_000
 
 
+addresses = st.builds(DatabaseAddress, texts, texts, texts, st.none() | texts, st.none() | texts, st.none() | texts)
 messages = (
     st.builds(
         WorkerSetup,
-        st.builds(DatabaseAddress, texts, texts, texts, st.none() | texts, st.none() | texts, st.none() | texts),
-        texts,
-        texts,
-        texts,
-        texts,
-        counts,
+        st.builds(StreamAddress, addresses, texts, texts, texts, texts, counts),
         st.booleans(),
         st.booleans(),
     )

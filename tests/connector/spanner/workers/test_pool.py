@@ -25,7 +25,7 @@ from connector.reader.read_state import SendsQueries
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import CallAction, CallError, classify
-from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
+from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
 from connector.spanner.workers import pool, worker_process
 from connector.spanner.workers.frames import WorkerSetup, framed
 from connector.spanner.workers.pool import COMMAND, Workers
@@ -58,7 +58,8 @@ def server() -> Iterator[ScriptedServer]:
 def setup_of(server: ScriptedServer) -> WorkerSetup:
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    return WorkerSetup(address_of(server.database, server.host), "high", *names, SECOND, json_logs=False, verbose=False)
+    stream = StreamAddress(address_of(server.database, server.host), "high", *names, SECOND)
+    return WorkerSetup(stream, json_logs=False, verbose=False)
 
 
 def query(server: ScriptedServer, token: str, end: int | None = 0) -> PartitionQuery:
@@ -338,7 +339,7 @@ def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatc
 
     async def run() -> None:
         setup = setup_of(server)
-        setup.address = replace(setup.address, emulator_host=None)
+        setup.stream = replace(setup.stream, database=replace(setup.stream.database, emulator_host=None))
         async with asyncio.timeout(300), Workers(setup, 2, ReaderMetrics()).running():
             pytest.fail("it began")
 

@@ -8,6 +8,7 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window, closed, deal
+from connector.spanner.partition_query import StreamAddress
 from emulator import ScriptedServer
 from spark_sink.reading.windows.task import WindowSetup, read_share
 from tests.connector.builders import address_of
@@ -18,7 +19,8 @@ def setup_of(server: ScriptedServer, spool: str = "spool") -> WindowSetup:
     """The setup for a scripted server, as it travels to a task."""
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    setup = WindowSetup(address_of(server.database, server.host), "high", *names, SECOND, spool, "stop")
+    stream = StreamAddress(address_of(server.database, server.host), "high", *names, SECOND)
+    setup = WindowSetup(stream, spool, "stop")
     return WindowSetup.from_json(setup.to_json())
 
 
@@ -47,7 +49,7 @@ def windows(
         result = closed(window, reports)
         assert not result.orphans
         changes = merged(
-            list(read), [share.number for share in shares], mutable=setup.partition_mode == "MUTABLE_KEY_RANGE"
+            list(read), [share.number for share in shares], mutable=setup.stream.partition_mode == "MUTABLE_KEY_RANGE"
         )
         assert not incomplete_transactions(changes)
         yield changes, list(reports)

@@ -7,6 +7,7 @@ import pytest
 
 from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
+from connector.spanner.partition_query import StreamAddress
 from emulator import SampleDatabase, Workload
 from spark_sink.reading.windows.task import WindowSetup
 from tests.connector.builders import address_of
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.emulator
 
 def setup_of(sample: SampleDatabase) -> WindowSetup:
     name = f"projects/{sample.project}/instances/{sample.instance}/databases/{sample.database_id}"
-    stream = (sample.dialect, sample.change_stream, "IMMUTABLE_KEY_RANGE")
-    return WindowSetup(address_of(name, sample.host), "high", *stream, SECOND, "spool", "stop")
+    names = (sample.dialect, sample.change_stream, "IMMUTABLE_KEY_RANGE")
+    return WindowSetup(StreamAddress(address_of(name, sample.host), "high", *names, SECOND), "spool", "stop")
 
 
 def read(sample: SampleDatabase, start: int, end: int, *, length: int, most: int) -> list[DataChangeRecord]:

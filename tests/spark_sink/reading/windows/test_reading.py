@@ -128,7 +128,8 @@ def test_an_error_of_a_task_is_raised_in_the_driver_as_it_was(
         setup = WindowSetup.of
 
         def of(*arguments: Any) -> Any:
-            return replace(setup(*arguments), change_stream="Nothing")
+            made = setup(*arguments)
+            return replace(made, stream=replace(made.stream, change_stream="Nothing"))
 
         monkeypatch.setattr(WindowSetup, "of", of)
         with pytest.raises(SpannerCdcError, match="Nothing"):
