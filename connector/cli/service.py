@@ -68,12 +68,7 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
 
     async def work() -> None:
         await check_sink(loaded)
-        await service.run(
-            loaded,
-            config,
-            stop,
-            on_open=functools.partial(warn, loaded),
-        )
+        await service.run(loaded, config, stop, on_open=functools.partial(warn, loaded))
 
     sys.exit(asyncio.run(until_stopped(stop, work())))
 

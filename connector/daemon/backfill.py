@@ -96,15 +96,7 @@ async def backfill(
         return
     stop.reading = True
     metrics = ReaderMetrics()
-    await delivered(
-        config,
-        path,
-        stop,
-        due,
-        options=options,
-        metrics=metrics,
-        screen=terminal(),
-    )
+    await delivered(config, path, stop, due, options=options, metrics=metrics, screen=terminal())
     check_rejected(find(spool, due.number))
 
 

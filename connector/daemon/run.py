@@ -54,38 +54,17 @@ async def run(
         await run_on_executors(config, path, stop, patience=patience)
         return
     metrics = ReaderMetrics()
-    sink = _sink(
-        config,
-        path,
-        stop,
-        metrics=metrics,
-        patience=patience,
-        alone=False,
-    )
+    sink = _sink(config, path, stop, metrics=metrics, patience=patience, alone=False)
     due: asyncio.Future[Backfill] = asyncio.get_running_loop().create_future()
 
     async def backfill() -> None:
         document = await due
-        await delivered(
-            config,
-            path,
-            stop,
-            document,
-            options=BackfillOptions(),
-            metrics=metrics,
-            patience=patience,
-        )
+        await delivered(config, path, stop, document, options=BackfillOptions(), metrics=metrics, patience=patience)
 
     writing = asyncio.create_task(sink.run(), name="sink")
     filling = asyncio.create_task(backfill(), name="backfill")
     reading = asyncio.create_task(
-        read(
-            config,
-            stop,
-            metrics=metrics,
-            on_open=on_open,
-            on_backfill=due.set_result,
-        ),
+        read(config, stop, metrics=metrics, on_open=on_open, on_backfill=due.set_result),
         name="daemon",
     )
     waits = sink_type(config.sink.type).waits_for_backfill
@@ -133,14 +112,7 @@ async def run_sink(
     Raises:
         SinkProcessError: it ended with a final error, or too often without progress.
     """
-    sink = _sink(
-        config,
-        path,
-        stop,
-        metrics=ReaderMetrics(),
-        patience=patience,
-        alone=True,
-    )
+    sink = _sink(config, path, stop, metrics=ReaderMetrics(), patience=patience, alone=True)
     with failures_of_sink(config):
         await sink.run_until_stopped()
 

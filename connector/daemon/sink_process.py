@@ -138,10 +138,9 @@ class SinkProcess:
         self._drain = drain
         self._metrics = metrics
         self._patience = patience
-        self._name, self._what = reported_as.name, reported_as.what
-        self._spool, self._subject = spool, subject = reported_as.spool, reported_as.subject
-        log = metrics.failing
-        self._reporter = None if spool is None else RetryReporter(spool, self._what, subject, log=log, only=self._what)
+        self._as = reported_as
+        spool, what, log = reported_as.spool, reported_as.what, metrics.failing
+        self._reporter = None if spool is None else RetryReporter(spool, what, reported_as.subject, log=log, only=what)
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
 
@@ -154,7 +153,7 @@ class SinkProcess:
     async def run_until_stopped(self) -> None:
         """As :meth:`run`; after a stop is requested the sink delivers the sealed epochs and is not restarted."""
         self._stop.reading = True
-        running = asyncio.create_task(self.run(), name=self._name)
+        running = asyncio.create_task(self.run(), name=self._as.name)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -192,16 +191,18 @@ class SinkProcess:
                 return
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
-                raise _error(self._name, ended, attempt)
+                raise _error(self._as.name, ended, attempt)
             self._metrics.sink_restarted()
-            if self._spool is not None and self._what == SINK:  # no process of the sink writes its report now
-                await asyncio.to_thread(record_restart, self._spool, self._subject, time.time_ns())
-            cause = Cause(f"{self._name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT)
-            self._metrics.failing.failed(self._what, cause, time.time_ns(), subject=self._subject, proof=_PROOF)
+            if self._as.spool is not None and self._as.what == SINK:  # no process of the sink writes its report now
+                await asyncio.to_thread(record_restart, self._as.spool, self._as.subject, time.time_ns())
+            cause = Cause(
+                f"{self._as.name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT
+            )
+            self._metrics.failing.failed(self._as.what, cause, time.time_ns(), subject=self._as.subject, proof=_PROOF)
             await asyncio.to_thread(self._report)
             pause = self._patience.pause(attempt)
             _log.warning(
-                f"{self._name} has ended with a transient error, and is restarted",
+                f"{self._as.name} has ended with a transient error, and is restarted",
                 action="process_restarted",
                 attempt=attempt,
                 of=self._patience.attempts,
@@ -222,7 +223,7 @@ class SinkProcess:
         await asyncio.to_thread(self._report)
 
     def _healed(self) -> None:
-        self._metrics.failing.healed(self._what, subject=self._subject)
+        self._metrics.failing.healed(self._as.what, subject=self._as.subject)
 
     def _report(self) -> None:
         if self._reporter is not None:
@@ -287,7 +288,7 @@ class SinkProcess:
             await asyncio.wait({ended}, timeout=self._drain)
             if not ended.done():
                 _log.warning(
-                    f"draining {self._name} took too long; what is not delivered is delivered by the next run",
+                    f"draining {self._as.name} took too long; what is not delivered is delivered by the next run",
                     action="drain_too_slow",
                 )
                 with suppress(ProcessLookupError):

@@ -113,14 +113,7 @@ def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path) 
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill, metrics: ReaderMetrics) -> None:
     """Runs the process of a backfill; logs its error when it happens, and stops if the sink waits for the backfill."""
     try:
-        await delivered(
-            config,
-            path,
-            stop,
-            document,
-            options=BackfillOptions(),
-            metrics=metrics,
-        )
+        await delivered(config, path, stop, document, options=BackfillOptions(), metrics=metrics)
     except Exception as error:
         waits = sink_type(config.sink.type).waits_for_backfill
         log_failure(error, stream_continues=not waits)

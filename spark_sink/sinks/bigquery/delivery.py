@@ -136,9 +136,8 @@ class BigQueryDelivery(Delivery):
         streams = tuple(part.wrote for part in parts if part.wrote)
         if entry is None:
             batch = dead_letter_prefix(self._spool.header().spool_id, first)
-            self.dead_letters.discard(
-                table, batch, but={part.dead_letters for part in parts}
-            )  # of attempts that do not count
+            counting = {part.dead_letters for part in parts}
+            self.dead_letters.discard(table, batch, but=counting)  # of attempts that do not count
         if entry is None and streams:
             entry = commit_log.enter(first, table, streams, at)
         if entry is not None and not entry.committed:

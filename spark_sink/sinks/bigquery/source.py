@@ -7,8 +7,7 @@ prepares the tables when it plans a micro-batch; a task writes the rows of its p
 - ``append-only`` and ``changelog``: into pending streams, which the driver commits
   (:mod:`spark_sink.sinks.bigquery.commit_log`);
 - ``merge-load``: merged in memory (:mod:`spark_sink.sinks.bigquery.merging.row_merger`), then by a load job into a
-staging
-  table, which the driver merges. One task has all rows of a table, so that there is one staging table.
+  staging table, which the driver merges. One task has all rows of a table, so that there is one staging table.
 
 Rejected rows, and those of a stopped table, are in the dead-letter store before a task reports its part.
 """

@@ -156,10 +156,8 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
             return
         known = KnownTables(spool)
         keys = {name: known.newest(name).primary_keys for name in known.names()}
-        dead_letters, events = (
-            DeadLetters(place.dead_letters, former=FORMER_NAMES),
-            EventsByPlace(spool, manifests),
-        )
+        dead_letters = DeadLetters(place.dead_letters, former=FORMER_NAMES)
+        events = EventsByPlace(spool, manifests)
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
         planner = WritePlanner(partition.applying, there.tables, keys, omissions)
