@@ -5,17 +5,14 @@ serves the present: windows are planned as they come due. The server's processor
 """
 
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import yaml
-
 from benchmarks.measure.process import cpu_of
 from benchmarks.measure.processes import cpu_of_tree, executors
-from benchmarks.scaling.reader import Load, serving, status_page
+from benchmarks.scaling.reader import Load, running, serving, source_of, status_page
 from connector.core.timestamps import SECOND, format_rfc3339, parse
 from connector.spool.reading import Spool
 
@@ -104,26 +101,10 @@ def read(load: Load, folder: Path) -> ScaleCost:
     origin = time.time_ns()
     folder.mkdir(exist_ok=True)
     with serving(load, origin) as (host, database, ahead, horizon, mods):
-        _, project, _, instance, _, name = database.split("/")
-        source = {"project": project, "instance": instance, "database": name, "change_stream": "Everything"}
-        source |= {"start": format_rfc3339(origin), "end": format_rfc3339(horizon), "emulator_host": host}
-        node = {
-            "source": {**source, "reader": "executors"},
-            "spool": {"path": str(folder / "spool")},
-            "spark": {"master": MASTER, "config": {"spark.driver.memory": "1g"}},
-            "status": {"port": 0},
-        }
-        config = folder / "config.yaml"
-        config.write_text(yaml.safe_dump(node))
-        with (folder / "read.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "connector", "read", str(config)], stdout=log, stderr=log, start_new_session=True
-            )
-            try:
-                windows, first, last = _watch(process, folder / "read.log", ahead)
-            finally:
-                process.kill()
-                process.wait()
+        source = {**source_of(host, database, origin), "end": format_rfc3339(horizon), "reader": "executors"}
+        spark = {"master": MASTER, "config": {"spark.driver.memory": "1g"}}
+        with running({"source": source, "spark": spark}, folder) as process:
+            windows, first, last = _watch(process, folder / "read.log", ahead)
     spool = Spool.at(folder / "spool")
     found = sum(manifest.rows for manifest in spool.manifests(spool.floor(), spool.latest()))
     if process.returncode != 0 or found != mods:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -112,6 +112,28 @@ def serving(load: Load, origin: int) -> Iterator[tuple[str, str, int, int, int]]
         process.join()
 
 
+def source_of(host: str, database: str, origin: int) -> dict[str, object]:
+    """The section `source` of a reader that starts at the origin of what is served."""
+    _, project, _, instance, _, name = database.split("/")
+    names = {"project": project, "instance": instance, "database": name, "change_stream": "Everything"}
+    return {**names, "start": format_rfc3339(origin), "emulator_host": host}
+
+
+@contextmanager
+def running(sections: Mapping[str, object], folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs `spanner-cdc read` with a spool, a log and a configuration in `folder`; it has ended afterwards."""
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump({**sections, "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}))
+    with (folder / "read.log").open("wb") as log:
+        command = [sys.executable, "-m", "connector", "read", str(config)]
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
 def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None = None) -> Cost:
     """Reads the load into a spool in `folder`: to its end, or until it has all partitions for `stop_after` seconds.
 
@@ -121,21 +143,11 @@ def read(load: Load, folder: Path, *, heartbeat: str, stop_after: float | None =
     origin = time.time_ns()
     folder.mkdir(exist_ok=True)
     with serving(load, origin) as (host, database, ahead, horizon, mods):
-        _, project, _, instance, _, name = database.split("/")
-        config = folder / "config.yaml"
-        source = {"project": project, "instance": instance, "database": name, "change_stream": "Everything"}
-        source |= {"start": format_rfc3339(origin), "heartbeat": heartbeat, "emulator_host": host}
+        source = {**source_of(host, database, origin), "heartbeat": heartbeat}
         if stop_after is None:
             source["end"] = format_rfc3339(horizon)
-        node = {"source": source, "spool": {"path": str(folder / "spool")}, "sink": {"path": str(folder / "events")}}
-        config.write_text(yaml.safe_dump({**node, "status": {"port": 0}}))
-        with (folder / "read.log").open("wb") as log:
-            process = subprocess.Popen([sys.executable, "-m", "connector", "read", str(config)], stdout=log, stderr=log)
-            try:
-                cost = _watch(process, folder, lambda: time.time_ns() + ahead, stop_after, load.partitions)
-            finally:
-                process.kill()
-                process.wait()
+        with running({"source": source, "sink": {"path": str(folder / "events")}}, folder) as process:
+            cost = _watch(process, folder, lambda: time.time_ns() + ahead, stop_after, load.partitions)
         if stop_after is None and cost.mods != mods:
             raise RuntimeError(f"{mods} mods were committed, {cost.mods} are in the spool")
         return cost
