@@ -133,7 +133,7 @@ def _instant(item: Item) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamAddress:
-    """A change stream, for a process that is told to query it.
+    """A change stream, as a value that another process gets in order to query it.
 
     Attributes:
         database: its database.

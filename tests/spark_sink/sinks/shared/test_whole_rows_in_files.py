@@ -14,8 +14,7 @@ from connector.core.timestamps import SECOND
 from spark_sink.sinks.files.plan import file_groups
 from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
-from spark_sink.sinks.shared.completing.spanner_rows import Completion, SpannerRows
-from spark_sink.sinks.shared.completing.whole_rows import Found, Read, decoded
+from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
 from tests.spark_sink.spools import START, SpoolMaker, record
@@ -30,19 +29,6 @@ def update(at: int, key: int, name: str, *, old: str = "") -> DataChangeRecord:
     mod = Mod(f'{{"Id":"{key}"}}', json.dumps({"Name": name}), json.dumps({"Name": old}) if old else "{}")
     capture = "OLD_AND_NEW_VALUES" if old else "NEW_VALUES"
     return replace(made, mods=(mod,), value_capture_type=capture)
-
-
-@pytest.fixture
-def sold(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The sales of each row in Spanner, by its id; without one, Spanner does not keep the row any more."""
-    sales: dict[str, str] = {}
-
-    def read(self: SpannerRows, read: Read) -> Found:
-        keys = [json.loads(key)["Id"] for key in read.keys]
-        return Found({(key,): decoded(json.dumps({"Sales": sales[key]})) for key in keys if key in sales})
-
-    monkeypatch.setattr(SpannerRows, "read", read)
-    return sales
 
 
 @pytest.fixture

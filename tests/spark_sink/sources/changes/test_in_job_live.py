@@ -36,12 +36,8 @@ def test_a_restarted_query_takes_over_from_the_orphaned_daemon_and_nothing_is_lo
     workload = Workload(sample, seed=7)
     options = {
         "spool": str(tmp_path / "spool"),
-        "projectId": sample.project,
-        "instanceId": sample.instance,
-        "databaseId": sample.database_id,
-        "changeStream": sample.change_stream,
+        **_read_here(sample),
         "startTimestamp": begun,
-        "emulatorHost": emulator.host,
     }
     for _ in range(10):
         workload.commit_one()
@@ -70,6 +66,17 @@ def test_a_restarted_query_takes_over_from_the_orphaned_daemon_and_nothing_is_lo
     sample.drop()
 
 
+def _read_here(sample: SampleDatabase) -> dict[str, str]:
+    """The options of a source that runs the reader of the database's stream in its job."""
+    return {
+        "projectId": sample.project,
+        "instanceId": sample.instance,
+        "databaseId": sample.database_id,
+        "changeStream": sample.change_stream,
+        "emulatorHost": sample.host,
+    }
+
+
 def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
     spark: SparkSession, emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -80,13 +87,9 @@ def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
         spark,
         tmp_path,
         spool=str(tmp_path / "spool"),
-        projectId=sample.project,
-        instanceId=sample.instance,
-        databaseId=sample.database_id,
-        changeStream=sample.change_stream,
+        **_read_here(sample),
         startTimestamp=begun,
         endTimestamp=format_rfc3339(time.time_ns()),
-        emulatorHost=emulator.host,
     )
     running = query.start()
     locked = tmp_path / "spool/writer.lock"
@@ -106,12 +109,8 @@ def test_available_now_takes_everything_up_to_spanners_clock_and_without_news_en
         spark,
         tmp_path,
         spool=str(tmp_path / "spool"),
-        projectId=sample.project,
-        instanceId=sample.instance,
-        databaseId=sample.database_id,
-        changeStream=sample.change_stream,
+        **_read_here(sample),
         startTimestamp="-15m",
-        emulatorHost=emulator.host,
     )
     for runs in (1, 2):
         for _ in range(5):

@@ -15,8 +15,6 @@ from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.sinks.bigquery.checks import stream_errors
 from spark_sink.sinks.bigquery.config import BigQueryConfig
-from spark_sink.sinks.shared.completing.spanner_rows import SpannerRows
-from spark_sink.sinks.shared.completing.whole_rows import Found, Read, decoded
 from tests.spark_sink.sinks.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import MakeScenario, Scenario
 from tests.spark_sink.sinks.files.written import ALBUMS
@@ -27,19 +25,6 @@ def update(at: int, key: int, name: str) -> DataChangeRecord:
     made = record(at, [key], columns=ALBUMS[:2], mod_type="UPDATE")
     mod = Mod(f'{{"Id":"{key}"}}', json.dumps({"Name": name}), "{}")
     return replace(made, mods=(mod,), value_capture_type="NEW_VALUES")
-
-
-@pytest.fixture
-def sold(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The sales of each row in Spanner, by its id; without one, Spanner does not keep the row any more."""
-    sales: dict[str, str] = {}
-
-    def read(self: SpannerRows, read: Read) -> Found:
-        keys = [json.loads(key)["Id"] for key in read.keys]
-        return Found({(key,): decoded(json.dumps({"Sales": sales[key]})) for key in keys if key in sales})
-
-    monkeypatch.setattr(SpannerRows, "read", read)
-    return sales
 
 
 def run(scenario: Scenario) -> list[str]:

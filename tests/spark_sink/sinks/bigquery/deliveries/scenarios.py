@@ -304,6 +304,18 @@ def some_tasks(sink: SinkRun) -> None:
         list(sink.reports(task))
 
 
+def singers(scenario: Scenario) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of table Singers by their keys, with dates as text."""
+    return {
+        (row["Region"], str(row["Id"])): {
+            "Name": row["Name"],
+            "Born": None if row["Born"] is None else str(row["Born"]),
+            "Tags": row["Tags"],
+        }
+        for row in scenario.rows("Singers")
+    }
+
+
 def some_parts(sink: SinkRun) -> None:
     """Runs a task until it has reported a table."""
     assert sink.plan()

@@ -41,6 +41,7 @@ from tests.spark_sink.sinks.bigquery.deliveries.scenarios import (
     at,
     campaign,
     expected_rows,
+    singers,
     sized,
     some_parts,
     some_tasks,
@@ -295,14 +296,7 @@ def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_
         path = f"{scenario.server.project}.{scenario.dataset}"
         client.query(merge_statement(table, f"{path}.Singers", f"{path}.staging"), scenario.dataset, "Singers")
         merged_by_hand.merge(lines)
-        found = {
-            (row["Region"], str(row["Id"])): {
-                "Name": row["Name"],
-                "Born": None if row["Born"] is None else str(row["Born"]),
-                "Tags": row["Tags"],
-            }
-            for row in scenario.rows("Singers")
-        }
+        found = singers(scenario)
         assert found == {(region, key): row for (region, key), row in merged_by_hand.rows.items()}
 
 

@@ -15,7 +15,7 @@ from tests.connector.builders import AT
 from tests.local_bigquery import LocalBigQuery
 from tests.property import bigquery_merging
 from tests.property.bigquery_merging import Change
-from tests.spark_sink.sinks.bigquery.deliveries.scenarios import MakeScenario, Scenario
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import MakeScenario, Scenario, singers
 
 
 def drawn(random: Random) -> Change:
@@ -102,13 +102,6 @@ def test_statements_of_changes_and_a_backfill_do_what_the_property_says_of_them(
         else:
             statements.backfill()
             by_hand.backfill(lines)
-        found = {
-            (row["Region"], str(row["Id"])): {
-                "Name": row["Name"],
-                "Born": None if row["Born"] is None else str(row["Born"]),
-                "Tags": row["Tags"],
-            }
-            for row in scenario.rows("Singers")
-        }
+        found = singers(scenario)
         assert found == by_hand.rows
     assert by_hand.rows == bigquery_merging.replayed(changes)
