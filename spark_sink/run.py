@@ -36,6 +36,8 @@ from connector.spool.sink_report import works_again
 from connector.telemetry.spans import span
 from spark_sink.errors import PermanentError, SinkError, clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
+from spark_sink.idling import awaited
+from spark_sink.publishing import Publication, publish_without_sink
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sinks.shared.beginning import PROGRAM, begin
@@ -159,6 +161,7 @@ def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> N
             held.close()
             if is_drained:
                 settle_without_sink(delivery, config, spark)
+                publish_without_sink(delivery, spark)
 
 
 @contextmanager
@@ -222,6 +225,7 @@ class Sink:
         self._delivery = delivery
         self._check = check
         self._settlement = Settlement(delivery, config, check)
+        self._publication = Publication(delivery, check)
         self._has_delivered = has_delivered or threading.Event()
         self._stopping = threading.Event()
         self._busy = threading.Lock()
@@ -242,7 +246,12 @@ class Sink:
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
         say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}", action="sink_ready")
-        event = self._settlement.awaited(events, self._spark, self._busy)
+        event = awaited(
+            events,
+            self._busy,
+            lambda: self._settlement.look_at_intervals(self._spark),
+            lambda: self._publication.look(self._spark),
+        )
         if event is SinkEvent.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
             while (
@@ -279,8 +288,10 @@ class Sink:
             consumer = self._delivery.consumer
             with span("deliver batch") as delivering, self._delivery.feed.reporting_retries(consumer):
                 delivering.set_attributes({"spanner_cdc.sink": consumer, "spanner_cdc.batch": batch})
+                self._publication.before_batch()
                 summary = self._delivery.run(reports)
                 self._settlement.look_at_intervals(self._spark)
+                self._publication.after_batch(self._spark)
             self._done = batch
             if not self._has_delivered.is_set():
                 works_again(self._delivery.feed.spool, consumer)

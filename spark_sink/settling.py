@@ -11,28 +11,21 @@ Only the process that holds the sink's lock does it: while it does, no micro-bat
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Lock
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import SparkSession
 
 from connector.config.loading import Config
-from connector.errors import SpoolError, SpoolInUseError
+from connector.errors import SpoolInUseError
 from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
+from spark_sink.idling import INTERVAL
 from spark_sink.sinks.shared.delivery import Delivery
 
-INTERVAL = 2.0
-"""Seconds between two looks, whether micro-batches come or not."""
-
 _INTERVALS_OF_A_BUCKET = 5
-"""The factor by which it is longer in Cloud Storage, which bills reads: a check reads all records of backfills."""
-
-E = TypeVar("E")
+"""The factor by which a look comes later in Cloud Storage, which bills reads: it reads all records of backfills."""
 
 
 @runtime_checkable
@@ -101,34 +94,6 @@ class Settlement:
     def look_at_intervals(self, spark: SparkSession) -> None:
         """As :meth:`look`, but not sooner than an interval after the last one; errors as there."""
         if self._clock() >= self._next:
-            self.look(spark)
-
-    def awaited(self, events: "SimpleQueue[E]", spark: SparkSession, busy: Lock) -> E:
-        """Waits for an event, and looks at intervals while no micro-batch runs.
-
-        Args:
-            events: of the sink's process.
-            spark: a session.
-            busy: is held while a micro-batch runs.
-
-        Raises:
-            PySparkException, Py4JError: see :class:`Settling`.
-        """
-        while True:
-            with suppress(Empty):
-                return events.get(timeout=None if self._delivery is None else self._interval)
-            if busy.acquire(blocking=False):
-                try:
-                    self._look_again(spark)
-                finally:
-                    busy.release()
-
-    def _look_again(self, spark: SparkSession) -> None:
-        """As :meth:`look`.
-
-        A spool that cannot be read just now must not end a sink that has nothing to do: a micro-batch says so.
-        """
-        with suppress(SpoolError, OSError):
             self.look(spark)
 
 

@@ -29,6 +29,7 @@ _COMMANDS = {
     "audit": ("proof:audit_command", "Compares a spool with its change stream."),
     "verify": ("proof:verify_command", "Compares a destination with Spanner."),
     "self-test": ("self_test:self_test_command", "Tries everything on a real Spanner, and deletes what it made."),
+    "cuts": ("cuts:cuts_command", "Lists the published cuts of a destination."),
     "spool": ("spool:spool_command", "Describes a spool: its epochs, gaps and consumers."),
     "status": ("states:status_command", "Shows how replication is, why, and what to do."),
     "pause": ("states:pause_command", "Pauses a stream after what is complete has been delivered."),

@@ -33,6 +33,24 @@ class SinkFailure(BaseModel):
     exit_code: int = 1
 
 
+class CutReport(BaseModel):
+    """The newest cut that a sink has published.
+
+    Attributes:
+        timestamp: the commit timestamp up to which the sink's tables have every change, Unix nanoseconds.
+        epoch: its epoch.
+        published_at: the time of publication, Unix nanoseconds, by the clock of the sink's machine.
+        incomplete: why a table is not complete all the same, by its name in the source.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    timestamp: Timestamp
+    epoch: int = Field(ge=1)
+    published_at: Timestamp
+    incomplete: dict[str, str] = Field(default_factory=dict)
+
+
 class SinkReport(BaseModel):
     """A sink's report.
 
@@ -49,6 +67,7 @@ class SinkReport(BaseModel):
         failure: the error with which the sink has ended; None once it delivers again.
         restarts: times that its process has ended with a transient error and was restarted, since the spool began.
         restarted_at: when it last was, in nanoseconds since 1970.
+        cut: the newest cut that it has published; None before there was one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -65,6 +84,7 @@ class SinkReport(BaseModel):
     failure: SinkFailure | None = None
     restarts: int = Field(default=0, ge=0)
     restarted_at: Timestamp = 0
+    cut: CutReport | None = None
 
     def delivered(self, last: int, events: int, now: int) -> "SinkReport":
         """The report after a micro-batch that ends with epoch ``last``; a repeated one is counted once."""

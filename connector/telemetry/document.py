@@ -108,7 +108,7 @@ class SpoolNode(msgspec.Struct):
 
 
 class ConsumerNode(msgspec.Struct):
-    """A consumer of the spool and its lag; for a sink also its destination and deliveries."""
+    """A consumer of the spool and its lag; for a sink also its destination, deliveries, and newest published cut."""
 
     name: str
     epoch: int
@@ -118,6 +118,8 @@ class ConsumerNode(msgspec.Struct):
     batches: int | UnsetType = UNSET
     events: int | UnsetType = UNSET
     delivered_at: str | UnsetType = UNSET
+    complete_up_to: str | UnsetType = UNSET
+    incomplete_tables: dict[str, str] | UnsetType = UNSET
 
 
 class SinkNode(msgspec.Struct):

@@ -163,6 +163,15 @@ class _Collector:
                 seconds.add_metric([consumer.name], trails)
         yield behind
         yield seconds
+        text = "Commit timestamp up to which all tables of a sink are complete, in seconds since 1970"
+        complete = GaugeMetricFamily("spanner_cdc_sink_complete_timestamp_seconds", text, labels=["consumer"])
+        text = "Tables that are not complete at the newest published cut of a sink"
+        incomplete = GaugeMetricFamily("spanner_cdc_sink_incomplete_tables", text, labels=["consumer"])
+        for name, cut in self._metrics.cuts.copy().items():
+            complete.add_metric([name], cut.timestamp / SECOND)
+            incomplete.add_metric([name], len(cut.incomplete))
+        yield complete
+        yield incomplete
         sinks = self._metrics.deliveries.sinks.copy()
         yield _labelled("sink_batches", _BATCHES, "consumer", {name: sink.batches for name, sink in sinks.items()})
         yield _labelled("sink_events", _EVENTS, "consumer", {name: sink.events for name, sink in sinks.items()})

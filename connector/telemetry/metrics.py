@@ -16,7 +16,7 @@ from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SegmentFile
-from connector.spool.sink_report import SinkReport, failed_sinks, restarts
+from connector.spool.sink_report import CutReport, SinkReport, failed_sinks, restarts
 from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
@@ -38,17 +38,18 @@ def _starting() -> StateRecord:
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are Unix nanoseconds, sizes bytes.
 
-    ``dead_letters``, ``stopped_tables``, the reasons by table, and ``failed_sinks`` come from the sink's report in the
-    spool, and ``backfills``, the state of each, from theirs. ``shares`` to ``slowest_share_seconds`` are of the last
-    window that Spark's executors have read; ``window`` describes it and ``window_in_progress`` the one that they are
-    reading, both as JSON, empty where there is none. ``watermark`` and ``sealed_watermark`` are 0 until they are known,
-    and ``retention`` is. ``complete`` is the timestamp up to which all that was committed is sealed, also where nothing
-    was committed and no epoch has it; ``first_own_epoch`` the first one that this process may seal. ``graph`` returns
-    the partitions as they are now, ``state`` the state that the daemon has recorded, and ``errors`` the errors to show
-    to users. All three may be called from any thread. ``earlier_restarts`` are those of sinks in their reports before
-    this process started; None until they are read. ``failing`` knows what is being retried, ``endpoint`` is Spanner's,
-    and ``proxy`` the environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start``
-    the timestamp after which reading began; 0 until they are known.
+    ``dead_letters``, ``stopped_tables``, the reasons by table, ``failed_sinks``, and ``cuts``, the newest published cut
+    of each sink, come from the sinks' reports in the spool, and ``backfills``, the state of each, from theirs.
+    ``shares`` to ``slowest_share_seconds`` are of the last window that Spark's executors have read; ``window``
+    describes it and ``window_in_progress`` the one that they are reading, both as JSON, empty where there is none.
+    ``watermark`` and ``sealed_watermark`` are 0 until they are known, and ``retention`` is. ``complete`` is the
+    timestamp up to which all that was committed is sealed, also where nothing was committed and no epoch has it;
+    ``first_own_epoch`` the first one that this process may seal. ``graph`` returns the partitions as they are now,
+    ``state`` the state that the daemon has recorded, and ``errors`` the errors to show to users. All three may be
+    called from any thread. ``earlier_restarts`` are those of sinks in their reports before this process started; None
+    until they are read. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the
+    environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start`` the timestamp after
+    which reading began; 0 until they are known.
     """
 
     watermark: int = 0
@@ -87,6 +88,7 @@ class ReaderMetrics:
     incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
     failed_sinks: list[FailedSink] = field(default_factory=list)
+    cuts: dict[str, CutReport] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
     mods_by_type: Counter[str] = field(default_factory=Counter)
     newest_epoch: int = 0
@@ -125,6 +127,7 @@ class ReaderMetrics:
         self.failed_sinks = failed_sinks(reports)
         self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())
+        self.cuts = {name: report.cut for name, report in reports.items() if report.cut is not None}
         self.stopped_tables = {table: why for report in reports.values() for table, why in report.stopped.items()}
 
     def _count_restarts(self, found: Mended) -> None:

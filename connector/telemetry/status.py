@@ -149,6 +149,9 @@ def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNo
     sink = metrics.deliveries.sinks.get(one.name)
     if sink is not None:
         node.batches, node.events, node.delivered_at = sink.batches, sink.events, _timestamp(sink.delivered_at)
+    cut = metrics.cuts.get(one.name)
+    if cut is not None:
+        node.complete_up_to, node.incomplete_tables = format_rfc3339(cut.timestamp), cut.incomplete
     return node
 
 

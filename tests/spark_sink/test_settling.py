@@ -19,8 +19,9 @@ from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import forget, register, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
-from spark_sink import settling
+from spark_sink import idling, settling
 from spark_sink.errors import TableError
+from spark_sink.idling import awaited
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import TablesConfig
@@ -103,11 +104,12 @@ def test_a_sink_looks_while_no_micro_batch_comes_but_not_while_one_runs(
     spool: Spool, config: Config, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "INTERVAL", 0.001)
+    monkeypatch.setattr(idling, "INTERVAL", 0.001)
     settlement, events, busy = Settlement(delivery, config), SimpleQueue[str](), Lock()
     settlement.look(SPARK)
     done(spool, "A", "B")
     delivery.before = lambda: events.put("settled" if busy.locked() else "beside a micro-batch")
-    assert settlement.awaited(events, SPARK, busy) == "settled"
+    assert awaited(events, busy, lambda: settlement.look_at_intervals(SPARK)) == "settled"
     assert delivery.settled == [{"A", "B"}]
 
 
@@ -137,6 +139,7 @@ def test_a_backfill_that_began_and_ended_between_two_looks_is_settled_without_an
     delivery = Delivery(KeptRows(spool, "tables", lambda: ["A", "B"]))
     config = validated({"source": SOURCE, "spool": {"path": spool.path}})
     monkeypatch.setattr(settling, "INTERVAL", 0.001)
+    monkeypatch.setattr(idling, "INTERVAL", 0.001)
     settlement, events = Settlement(delivery, config), SimpleQueue[str]()
     settlement.look(SPARK)
     recorded(spool, header, "A", "B")
@@ -145,7 +148,7 @@ def test_a_backfill_that_began_and_ended_between_two_looks_is_settled_without_an
     delivery.before = lambda: events.put("settled")
     deadline = Timer(60, events.put, ["not settled"])
     deadline.start()
-    assert settlement.awaited(events, SPARK, Lock()) == "settled"
+    assert awaited(events, Lock(), lambda: settlement.look_at_intervals(SPARK)) == "settled"
     deadline.cancel()
 
 

@@ -17,7 +17,7 @@ from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, failed_sinks, reports_of, restarts
+from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts
 from connector.spool.summaries import EpochSummary, held_bytes
 from connector.telemetry.retrying import retries_of_others
 
@@ -53,6 +53,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
         SpoolError: the spool cannot be read.
     """
     facts = facts_of(spool, max_bytes, time.time_ns() if now is None else now)
+    cuts = {name: report.cut for name, report in reports_of(spool).items()}
     raised = alarms(facts)
     is_well = facts.state.is_well and not any(alarm.severity == "ERROR" for alarm in raised)
     report: Report = {
@@ -68,6 +69,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
                 "name": one.name,
                 "epochs_behind": one.epochs_behind,
                 "lag_seconds": round(max(facts.now - one.watermark, 0) / SECOND, 1),
+                **_complete(cuts.get(one.name)),
             }
             for one in facts.consumers
         ],
@@ -88,6 +90,13 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
             "used": round(used, 4),
         }
     return report
+
+
+def _complete(cut: CutReport | None) -> Report:
+    """The newest published cut of a sink, as fields of its consumer."""
+    if cut is None:
+        return {}
+    return {"complete_up_to": format_rfc3339(cut.timestamp), "incomplete_tables": cut.incomplete}
 
 
 def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
@@ -159,7 +168,7 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         lines.append(f"  {used:.1%} of {whose} is used; data is lost in {retention['runway_seconds']} s")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
-        f" {consumer['lag_seconds']} s behind now"
+        f" {consumer['lag_seconds']} s behind now{_completeness(consumer)}"
         for consumer in _parts(report, "consumers")
     ]
     lines += [
@@ -173,6 +182,15 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         newest = format_rfc3339(errors[-1].time)
         lines.append(f"  {len(errors)} errors are recorded, the newest at {newest}: --errors lists them")
     return "\n".join(lines)
+
+
+def _completeness(consumer: Report) -> str:
+    """The newest published cut of a consumer, in words; empty if it has published none."""
+    if "complete_up_to" not in consumer:
+        return ""
+    lacking = _part(consumer, "incomplete_tables")
+    but = "".join(f"; not {table}: {why}" for table, why in lacking.items())
+    return f"; tables complete up to {consumer['complete_up_to']}{but}"
 
 
 def _line(event: ErrorEvent) -> str:

@@ -214,13 +214,15 @@ function table(id, heads, rows, nothing) {
 }
 
 function lists(status) {
-  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["events", "number"]],
+  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["events", "number"], ["complete up to", "time"]],
     (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration),
-      known(one.events) ? count(one.events) : ""]),
+      known(one.events) ? count(one.events) : "", known(one.complete_up_to) ? day(one.complete_up_to) : ""]),
     "no consumer has registered yet: nothing is deleted from the spool");
   const sink = status.sink || {};
   const destinations = (status.consumers || []).map((one) => [`${one.name} delivers to`, one.destination]);
-  const facts = [["sink", sink.type], ...destinations, ["dead letters", sink.dead_letters],
+  const lacking = (status.consumers || []).flatMap((one) => Object.entries(one.incomplete_tables || {})
+    .map(([name, why]) => [`incomplete in ${one.name}: ${name}`, why]));
+  const facts = [["sink", sink.type], ...destinations, ...lacking, ["dead letters", sink.dead_letters],
     ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
   at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
     element("dt", {}, name), element("dd", {}, typeof value === "number" ? count(value) : value)]));

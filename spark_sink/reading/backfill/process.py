@@ -25,6 +25,7 @@ from connector.spool.destinations import keep_destination, sinks_of
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
+from spark_sink.publishing import publish_without_sink
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
 from spark_sink.run import Events, Sink, SinkEvent, alone, delivery_of, guarded, running
 from spark_sink.settling import settle_without_sink
@@ -85,7 +86,9 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
         with BackfillReading(job, events) as reading:
             is_drained = Sink(spark, own, delivery, check, has_delivered).run(reading.events)
         if is_drained:
-            settle_without_sink(delivery_of(config), config, spark)
+            delivery = delivery_of(config)
+            settle_without_sink(delivery, config, spark)
+            publish_without_sink(delivery, spark)
 
 
 def config_of(config: Config, found: RecordedBackfill) -> Config:

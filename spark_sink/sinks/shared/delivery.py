@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from connector.config.loading import Config
@@ -20,6 +20,7 @@ from connector.spool.consumers import find
 from connector.spool.sink_report import report_of, write_report
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.started_batches import StartedBatches
 
@@ -37,6 +38,8 @@ class Delivery(ABC):
         checkpoint: Spark's checkpoint of the query.
         feed: the spool to deliver.
         dead_letters: the sink's dead-letter store.
+        keeps: whether the events of a table, by its name in the source, are delivered.
+        done: the last epoch of the newest micro-batch with events that :meth:`run` has done; 0 before there was one.
     """
 
     source: ClassVar[type[DataSource]]
@@ -49,7 +52,8 @@ class Delivery(ABC):
         self.feed = feed
         self._spool = feed.spool
         tables = config.source.tables
-        self._keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self.keeps = RecordFilter(tables.include, tables.exclude).keeps
+        self.done = 0
         self._reported: dict[str, str] = {}
         self._last: int | None = None
 
@@ -86,6 +90,19 @@ class Delivery(ABC):
             Phrases for the log; the first says what was delivered.
         """
         return [f"{sum(one.events for one in reports)} events"]
+
+    def cut_store(self, spark: SparkSession) -> CutStore | None:
+        """The published cuts of the destination; None if it keeps none, and only the spool has the newest.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: the destination refuses.
+        """
+        del spark
+        return None
+
+    def unsettled(self) -> frozenset[str]:
+        """The tables that hold rows beyond those of the source until they are settled, by their names there."""
+        return frozenset()
 
     def drain(self) -> None:
         """Prepares for the end of the service: epochs that are ready no longer wait to be delivered with later ones.
@@ -126,11 +143,12 @@ class Delivery(ABC):
         rejected = sum(one.rejected for one in reports)
         incomplete = sum(one.incomplete for one in reports)
         before = report_of(self._spool, self.consumer)
-        left_out = {table: "" for table in before.stopped if not self._keeps(table)}
+        left_out = {table: "" for table in before.stopped if not self.keeps(table)}
         after = before.after(first, rejected, {**left_out, **self._states(reports)}, incomplete)
         batch = StartedBatches(self._spool, self.consumer).at(first)
         if batch is not None:
             after = after.delivered(batch.last, events, time.time_ns())
+            self.done = batch.last
         if after != before:
             write_report(self._spool, self.consumer, after)
         what, *more = phrases

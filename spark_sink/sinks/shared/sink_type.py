@@ -1,7 +1,7 @@
 """A kind of sink that runs in Spark: beside what the command line needs to know, how it delivers."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # these import PySpark and PyArrow
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
+    from spark_sink.sinks.shared.published_cut import PublishedCut
 
 C = TypeVar("C", bound=SinkConfig)
 
@@ -44,6 +45,17 @@ class SparkSinkType(SinkType[C]):
             SpannerCdcError: when it is entered: the sink runs, or the destination cannot be used.
         """
         raise SinkError(f"sink {sink.type} has no dead letters that can be replayed")
+
+    def published_cuts(self, config: Config, sink: C) -> "Sequence[PublishedCut]":
+        """The published cuts of the destination that are kept, oldest first.
+
+        Raises:
+            SpannerCdcError: the destination cannot be read, or keeps no cuts.
+        """
+        raise SinkError(
+            f"a destination of type {sink.type} keeps no published cuts",
+            hint="`spanner-cdc status CONFIG` has the newest one.",
+        )
 
     def spark_options(self, sink: C, spark: SparkConfig) -> Mapping[str, str]:
         """The options of Spark's session: those of the configuration, and what the sink needs beside them."""

@@ -119,6 +119,10 @@ class TablesDelivery(Delivery):
             self._kept.remove(due - self._later)
         self._report_unsettled(failed, due - later)
 
+    def unsettled(self) -> frozenset[str]:
+        """The tables with deleted rows that are kept."""
+        return self._kept.tables() if self._removes else frozenset()
+
     def _report_unsettled(self, failed: Mapping[str, str], due: frozenset[str]) -> None:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""
         before = report_of(self.feed.stream, self.consumer)
@@ -135,5 +139,5 @@ class TablesDelivery(Delivery):
         return self._stopped
 
     def _made_writer(self) -> TablesWriter:
-        self._writer = self._writer or TablesWriter(self.feed, self._sink.options, self.consumer, self._keeps)
+        self._writer = self._writer or TablesWriter(self.feed, self._sink.options, self.consumer, self.keeps)
         return self._writer

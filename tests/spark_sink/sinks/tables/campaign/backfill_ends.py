@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
 from random import Random
-from threading import Lock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -232,10 +230,7 @@ class BackfillEnds:
     def _look_on(self, settlement: Settlement) -> None:
         """The sink for as long as no change comes."""
         with self._maker.spool.storage.locked(sink_lock("tables"), "taken"):
-            events: SimpleQueue[str] = SimpleQueue()
-            settlement._look_again(self._spark)
-            events.put("the test has seen enough")
-            settlement.awaited(events, self._spark, Lock())
+            settlement.look(self._spark)
 
     def _killed(self, run: Callable[[], object], most: int = 3) -> bool:
         """Runs a process that may be killed; whether it was not."""

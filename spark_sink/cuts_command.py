@@ -1,0 +1,69 @@
+"""``spanner-cdc cuts CONFIG``, in a process of its own: the connector imports no sink."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+
+from connector import log
+from connector.config.loading import load
+from connector.core.timestamps import format_rfc3339
+from connector.errors import line_and_exit_code
+from connector.streams import give_up_streams, writing_to_stdout
+from spark_sink.sinks.shared.published_cut import PublishedCut
+from spark_sink.sinks.shared.sink_type import spark_sink_type
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    given = _parser().parse_args(arguments)
+    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    try:
+        config = load(given.config)
+        found = spark_sink_type(config).published_cuts(config, config.sink)
+        with writing_to_stdout():
+            sys.stdout.write(_json(found) if given.json else _text(found))
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return 0  # its reader has seen enough
+    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
+        line, code = line_and_exit_code(error)
+        shown = error if given.verbose else None
+        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
+        return code
+    finally:
+        give_up_streams()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spanner-cdc cuts")
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument("--verbose", action="store_true")
+    return parser
+
+
+def _json(cuts: Sequence[PublishedCut]) -> str:
+    nodes = [cut.model_dump(mode="json", exclude={"version"}) for cut in cuts]
+    return orjson.dumps(nodes, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _text(cuts: Sequence[PublishedCut]) -> str:
+    return "".join(f"{_line(cut)}\n" for cut in cuts) or "no cut is published yet\n"
+
+
+def _line(cut: PublishedCut) -> str:
+    """A cut in a line: its timestamp, its epoch, and the tables that are not complete with the reason."""
+    complete = len(cut.tables) - len(cut.incomplete)
+    lacking = "".join(f"; not {table}: {' '.join(why.split())}" for table, why in sorted(cut.incomplete.items()))
+    tables = "table" if complete == 1 else "tables"
+    return f"{format_rfc3339(cut.timestamp)}  epoch {cut.epoch}  {complete} {tables} complete{lacking}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

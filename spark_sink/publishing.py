@@ -1,0 +1,220 @@
+"""Publishes cuts of a destination: after each micro-batch, and while none comes.
+
+The process that holds the sink's lock publishes, one cut an epoch, in order, after everything up to the epoch is
+committed (:mod:`spark_sink.sinks.shared.published_cut`). If it was killed before that, the micro-batch is repeated, or
+the spool's record of the sink proves that it is done: then the cut is published at the next look.
+
+A micro-batch without events has no rows that name its epochs, so that its cut is published at a look: between
+micro-batches everything up to the sink's recorded epoch is committed, and nothing after it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from connector.core.timestamps import format_rfc3339
+from connector.errors import SpoolInUseError
+from connector.spool.backfill.records import backfills, healing, unfinished_tables
+from connector.spool.consumers import find, sink_lock
+from connector.spool.gaps import gaps
+from connector.spool.manifest import watermark_of
+from connector.spool.sink_report import CutReport, SinkReport, report_of, write_report
+from spark_sink.idling import INTERVAL
+from spark_sink.sinks.shared.dead_letters import folder_of
+from spark_sink.sinks.shared.delivery import Delivery
+from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut, TableAtCut
+from spark_sink.sinks.shared.started_batches import StartedBatches
+from spark_sink.sources.changes.known_tables import KnownTables
+
+_INTERVALS_OF_A_BUCKET = 5
+"""The factor by which a look comes later in Cloud Storage, which bills reads."""
+
+
+class Publication:
+    """Publishes the cuts of a sink.
+
+    Args:
+        delivery: of the change stream; of a backfill nothing is published.
+        check: raises SpoolInUseError if another sink has taken over.
+        now: Unix nanoseconds.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        check: Callable[[], None] = lambda: None,
+        *,
+        now: Callable[[], int] = time.time_ns,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._delivery = delivery
+        self._spool = delivery.feed.stream
+        self._check = check
+        self._now = now
+        self._clock = clock
+        self._interval = INTERVAL * (_INTERVALS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
+        self._next = -math.inf
+        self._store: CutStore | None = None
+        self._published: int | None = None
+        self._unfinished: frozenset[str] | None = None
+
+    def before_batch(self) -> None:
+        """Is called before a micro-batch: a backfill that is not done by then may write during all of it.
+
+        Raises:
+            SpoolError: the spool cannot be read.
+        """
+        if not self._delivery.feed.is_backfill:
+            self._unfinished = unfinished_tables(self._spool)
+
+    def after_batch(self, spark: SparkSession) -> None:
+        """Publishes the cut at the end of the micro-batch that the delivery has done.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: it is not published; the micro-batch is repeated.
+        """
+        if self._delivery.feed.is_backfill:
+            return
+        if (epoch := self._delivery.done) > self._newest(spark):
+            self._publish(spark, epoch, self._spool.manifest(epoch).watermark_high)
+
+    def look(self, spark: SparkSession) -> None:
+        """Publishes the cut at the sink's recorded epoch, if nothing after it is started. No micro-batch runs.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: it is not published; the next look tries again.
+        """
+        if self._clock() < self._next or self._delivery.feed.is_backfill:
+            return
+        self._next = self._clock() + self._interval
+        done = find(self._spool, self._delivery.consumer)
+        if done is not None and done.at and done.epoch > self._newest(spark) and not self._is_started(done.epoch + 1):
+            self.before_batch()
+            self._publish(spark, done.epoch, watermark_of(done.at))
+
+    def complete(self, spark: SparkSession) -> None:
+        """Publishes the newest cut again if tables have become complete since, and no epoch will follow.
+
+        Raises:
+            SpannerCdcError, PySparkException, Py4JError: it is not published.
+        """
+        self._next = -math.inf
+        self.look(spark)
+        store = self._store_in(spark)
+        newest = store.newest() if store is not None else None
+        if store is None or newest is None or not newest.incomplete:
+            return
+        found = _Incompleteness.now(self._delivery, unfinished_tables(self._spool))
+        if found.of(newest.tables, newest.epoch).keys() < newest.incomplete.keys():
+            self.before_batch()
+            self._publish(spark, newest.epoch, newest.timestamp)
+
+    def _publish(self, spark: SparkSession, epoch: int, timestamp: int) -> None:
+        self._check()
+        before = self._unfinished if self._unfinished is not None else unfinished_tables(self._spool)
+        store = self._store_in(spark)
+        tables = [name for name in KnownTables(self._spool).names() if self._delivery.keeps(name)]
+        versions = store.versions(tables) if store is not None else {}
+        # read again: what a backfill that began or ended meanwhile has written is in some versions
+        found = _Incompleteness.now(self._delivery, before | unfinished_tables(self._spool))
+        reasons = found.of(tables, epoch)
+        cut = PublishedCut(
+            timestamp=timestamp,
+            epoch=epoch,
+            spool_id=self._spool.header().spool_id,
+            published_at=self._now(),
+            tables={
+                name: TableAtCut(version=versions.get(name, ""), incomplete=reasons.get(name, "")) for name in tables
+            },
+        )
+        if store is not None:
+            store.publish(cut)
+        report = CutReport(
+            timestamp=cut.timestamp, epoch=epoch, published_at=cut.published_at, incomplete=dict(cut.incomplete)
+        )
+        consumer = self._delivery.consumer
+        write_report(self._spool, consumer, found.report.model_copy(update={"cut": report}))
+        self._published = epoch
+
+    def _newest(self, spark: SparkSession) -> int:
+        """The epoch of the newest published cut; 0 if there is none."""
+        if self._published is None:
+            store = self._store_in(spark)
+            if store is not None:
+                newest = store.newest()
+                self._published = newest.epoch if newest is not None else 0
+            else:
+                known = report_of(self._spool, self._delivery.consumer).cut
+                self._published = known.epoch if known is not None else 0
+        return self._published
+
+    def _store_in(self, spark: SparkSession) -> CutStore | None:
+        self._store = self._store or self._delivery.cut_store(spark)
+        return self._store
+
+    def _is_started(self, epoch: int) -> bool:
+        batch = StartedBatches(self._spool, self._delivery.consumer).at(epoch)
+        return batch is not None and bool(batch.pinned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Incompleteness:
+    """The facts by which tables are incomplete; ``report`` is the sink's."""
+
+    delivery: Delivery
+    report: SinkReport
+    unfinished: frozenset[str]
+    unsettled: frozenset[str]
+    folders: frozenset[str]
+
+    @classmethod
+    def now(cls, delivery: Delivery, unfinished: frozenset[str]) -> "_Incompleteness":
+        report = report_of(delivery.feed.stream, delivery.consumer)
+        return cls(delivery, report, unfinished, delivery.unsettled(), delivery.dead_letters.folders())
+
+    def of(self, tables: Iterable[str], epoch: int) -> Mapping[str, str]:
+        """The reasons of those of some tables that are incomplete at an epoch."""
+        lost = self._lost_in_gaps(epoch)
+        reasons = {name: self._reason(name) or lost.get(name, "") for name in tables}
+        return {name: why for name, why in reasons.items() if why}
+
+    def _reason(self, table: str) -> str:
+        if table in self.report.stopped:
+            return f"it is stopped: {self.report.stopped[table]}"
+        if table in self.unfinished:
+            return "its backfill is not done"
+        if folder_of(table) in self.folders:
+            return "it has dead letters"
+        if table in self.unsettled:
+            return "rows that were deleted during its backfill are not removed yet"
+        return ""
+
+    def _lost_in_gaps(self, epoch: int) -> Mapping[str, str]:
+        spool = self.delivery.feed.stream
+        found: dict[str, str] = {}
+        for gap in gaps(spool, spool.manifest(spool.latest())):
+            if gap.epoch > epoch:
+                continue
+            names = set(KnownTables(spool).names())
+            healed = healing(backfills(spool), gap.watermark_high, names)
+            low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
+            found |= dict.fromkeys(names.difference(healed), f"changes between {low} and {high} were not read")
+        return found
+
+
+def publish_without_sink(delivery: Delivery, spark: SparkSession) -> None:
+    """Publishes the newest cut again, as :meth:`Publication.complete` does, unless the sink runs.
+
+    Raises:
+        SpannerCdcError, PySparkException, Py4JError: it is not published.
+    """
+    spool = delivery.feed.stream
+    try:
+        with spool.storage.locked(sink_lock(delivery.consumer), "the sink runs"):
+            Publication(delivery).complete(spark)
+    except SpoolInUseError:
+        return

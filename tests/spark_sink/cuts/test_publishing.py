@@ -1,0 +1,212 @@
+"""Cuts are published after all tables are committed, once an epoch, in order, also while nothing is committed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.config import validated
+from connector.core.timestamps import SECOND
+from connector.errors import SpoolInUseError
+from connector.spool import consumers
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.consumers import sink_lock
+from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, report_of, write_report
+from spark_sink.publishing import Publication, publish_without_sink
+from spark_sink.sinks.files.config import FilesConfig
+from spark_sink.sinks.files.delivery import FileDelivery
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut
+from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
+from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
+from tests.spark_sink.spools import START, SpoolMaker, record
+
+SPARK = cast("SparkSession", None)
+
+
+class Cuts(CutStore):
+    """Published cuts in memory; the version of each table is how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.published: list[PublishedCut] = []
+        self.asked = 0
+
+    def newest(self) -> PublishedCut | None:
+        return self.published[-1] if self.published else None
+
+    def cuts(self) -> Sequence[PublishedCut]:
+        return self.published
+
+    def versions(self, tables: Sequence[str]) -> Mapping[str, str]:
+        self.asked += 1
+        return dict.fromkeys(tables, str(self.asked))
+
+    def publish(self, cut: PublishedCut) -> None:
+        self.published.append(cut)
+
+
+class Delivery(FileDelivery):
+    """A delivery whose destination keeps cuts."""
+
+    def __init__(self, spool: Spool, folder: Path, store: CutStore) -> None:
+        sink = {"type": "files", "path": str(folder / "out"), "dead_letters": str(folder / "dead-letters")}
+        config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
+        assert isinstance(config.sink, FilesConfig)
+        super().__init__(config, config.sink, Feed.of(config))
+        self.store = store
+
+    def cut_store(self, spark: SparkSession) -> CutStore:
+        return self.store
+
+
+@pytest.fixture
+def store() -> Cuts:
+    return Cuts()
+
+
+@pytest.fixture
+def delivery(spool: SpoolMaker, tmp_path: Path, store: Cuts) -> Delivery:
+    """Two tables in two epochs."""
+    spool.seal(record(START + SECOND, [1]), record(START + 2 * SECOND, [1], table="Albums"))
+    spool.seal(record(START + 3 * SECOND, [2]))
+    return Delivery(spool.spool, tmp_path, store)
+
+
+def done(delivery: Delivery, epoch: int) -> None:
+    """A micro-batch that ends with an epoch is done."""
+    delivery.done = epoch
+
+
+def recorded_as_done(spool: Spool, epoch: int) -> None:
+    """The spool records that the sink has everything up to an epoch."""
+    consumers.record(spool, "files", epoch, now=START, at=spool.manifest(epoch).identity)
+
+
+def test_a_cut_names_the_watermark_and_every_tables_version(spool: SpoolMaker, delivery: Delivery, store: Cuts) -> None:
+    done(delivery, 2)
+    publication = Publication(delivery, now=lambda: START + 60 * SECOND)
+    publication.before_batch()
+    publication.after_batch(SPARK)
+    (cut,) = store.published
+    assert (cut.timestamp, cut.epoch, cut.spool_id) == (START + 3 * SECOND, 2, spool.spool_id)
+    assert cut.published_at == START + 60 * SECOND
+    assert {name: (table.version, table.incomplete) for name, table in cut.tables.items()} == {
+        "Albums": ("1", ""),
+        "Singers": ("1", ""),
+    }
+
+
+def test_the_sinks_report_has_the_newest_cut(spool: SpoolMaker, delivery: Delivery) -> None:
+    done(delivery, 1)
+    Publication(delivery).after_batch(SPARK)
+    report = report_of(spool.spool, "files")
+    assert report.cut is not None
+    assert (report.cut.timestamp, report.cut.epoch, report.cut.incomplete) == (START + 2 * SECOND, 1, {})
+
+
+def test_a_micro_batch_that_is_repeated_is_published_once(delivery: Delivery, store: Cuts) -> None:
+    for epoch in (1, 1, 2):
+        done(delivery, epoch)
+        Publication(delivery).after_batch(SPARK)
+    assert [cut.epoch for cut in store.published] == [1, 2]
+
+
+def test_epochs_without_events_are_published_while_no_micro_batch_runs(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    spool.seal(high=START + 9 * SECOND)
+    clock = [0.0]
+    publication = Publication(delivery, clock=lambda: clock[0])
+    publication.look(SPARK)
+    assert not store.published, "nothing is known to be done"
+    recorded_as_done(spool.spool, 3)
+    clock[0] = 60.0
+    publication.look(SPARK)
+    assert [(cut.epoch, cut.timestamp) for cut in store.published] == [(3, START + 9 * SECOND)]
+
+
+def test_nothing_is_published_after_a_micro_batch_was_started_whose_tables_may_have_some_of_it(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    recorded_as_done(spool.spool, 1)
+    StartedBatches(spool.spool, "files").begin(StartedBatch(first=2, last=2, pinned="options"), done=1)
+    Publication(delivery).look(SPARK)
+    assert not store.published
+
+
+@pytest.mark.parametrize("tables", [{"Singers": "its disk is full"}, {}])
+def test_a_stopped_table_and_one_with_dead_letters_are_incomplete_with_the_reason(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts, tables: dict[str, str]
+) -> None:
+    write_report(spool.spool, "files", NOTHING.after(1, 3, tables))
+    (rows,) = list(spool.spool.batches(spool.spool.manifest(1).files[0]))
+    albums = rows.filter(pc.equal(rows.column("object"), "Albums"))
+    delivery.dead_letters.put("Albums", "0_files_1_0", albums, ["too long"])
+    done(delivery, 2)
+    Publication(delivery).after_batch(SPARK)
+    expected = {"Singers": "it is stopped: its disk is full"} if tables else {}
+    assert store.published[0].incomplete == {**expected, "Albums": "it has dead letters"}
+
+
+def test_after_a_gap_every_table_is_incomplete_until_a_backfill_heals_it(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    gap = spool.restart_at(START + 30 * SECOND)
+    for epoch in (2, gap):
+        done(delivery, epoch)
+        Publication(delivery).after_batch(SPARK)
+    before, after = store.published
+    why = "changes between 2026-03-01T10:00:03.000000Z and 2026-03-01T10:00:29.999999999Z were not read"
+    assert (before.incomplete, after.incomplete) == ({}, {"Albums": why, "Singers": why})
+
+
+def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_beside_the_micro_batch(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    document = recorded(spool.spool, spool.spool.header(), "Singers")
+    done(delivery, 2)
+    publication = Publication(delivery)
+    publication.before_batch()
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Singers", state="done"),)))
+    publication.after_batch(SPARK)
+    assert store.published[0].incomplete == {"Singers": "its backfill is not done"}
+    recorded_as_done(spool.spool, 2)
+    publish_without_sink(delivery, SPARK)
+    assert [cut.incomplete for cut in store.published] == [{"Singers": "its backfill is not done"}, {}]
+    assert {cut.epoch for cut in store.published} == {2}, "no epoch follows, and the second counts"
+
+
+def test_beside_a_running_sink_nothing_is_published(spool: SpoolMaker, delivery: Delivery, store: Cuts) -> None:
+    recorded_as_done(spool.spool, 2)
+    with spool.spool.storage.locked(sink_lock("files"), "taken"):
+        publish_without_sink(delivery, SPARK)
+    assert not store.published
+
+
+def test_a_sink_that_another_one_has_replaced_publishes_nothing(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    def taken_over() -> None:
+        raise SpoolInUseError("another sink runs")
+
+    done(delivery, 2)
+    with pytest.raises(SpoolInUseError):
+        Publication(delivery, taken_over).after_batch(SPARK)
+    assert not store.published
+
+
+def test_of_a_backfill_nothing_is_published(tmp_path: Path, store: Cuts) -> None:
+    spool, header = spool_with_start(tmp_path / "spool")
+    own = spool_of(spool, recorded(spool, header, "A").number)
+    delivery = Delivery(spool, tmp_path, store)
+    delivery.feed = Feed(own, spool)
+    delivery.done = 1
+    Publication(delivery).after_batch(SPARK)
+    assert not store.published
