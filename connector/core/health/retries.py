@@ -75,6 +75,14 @@ class _Failing:
     first: int
     proof: int
 
+    def at(self, now: int) -> "_Failing":
+        """The same by a clock that was set back: the last failure is then of now, and has lasted as long as before."""
+        ahead = self.retry.last - now
+        if ahead <= 0:
+            return self
+        retry = replace(self.retry, since=self.retry.since - ahead, last=now)
+        return _Failing(retry, self.first - ahead, self.proof)
+
     def is_lasting(self, now: int, least: int) -> bool:
         """True if it fails for long, and the last retry would have shown by now if it had succeeded."""
         last = self.retry.last
@@ -102,7 +110,8 @@ class RetryLog:
             proof: how long a retry that succeeds may take to show it, at least; in nanoseconds.
         """
         key = (what, subject, part)
-        known = self._failing.get(key) or _Failing(Retry(what, cause, now - lasted, now, 0, subject), now, PROOF)
+        found = self._failing.get(key)
+        known = found.at(now) if found else _Failing(Retry(what, cause, now - lasted, now, 0, subject), now, PROOF)
         retry = replace(known.retry, cause=cause, last=now, attempts=known.retry.attempts + 1)
         self._failing[key] = _Failing(retry, known.first, max(PROOF, proof))
 
@@ -123,7 +132,8 @@ class RetryLog:
             least: how long that is, in nanoseconds; None for :data:`LASTING`.
         """
         long = LASTING if least is None else least
-        failing = [(key[2], one.retry) for key, one in self._failing.copy().items() if one.is_lasting(now, long)]
+        known = [(key[2], one.at(now)) for key, one in self._failing.copy().items()]
+        failing = [(part, one.retry) for part, one in known if one.is_lasting(now, long)]
         return merged(replace(retry, parts=1 if part else 0) for part, retry in failing)
 
 

@@ -37,6 +37,16 @@ def test_the_alarm_says_what_fails_why_since_when_and_how_many_partitions() -> N
     assert summary(facts, [alarm]) == alarm.message
 
 
+def test_a_clock_that_is_set_back_neither_ends_an_alarm_nor_makes_it_younger() -> None:
+    log, hour = RetryLog(), 3600 * SECOND
+    failing_from(log, NOW + 15 * hour, 40)
+    (retry,) = log.lasting(NOW)
+    assert (retry.since, retry.last) == (NOW - 40 * SECOND, NOW)
+    failing_from(log, NOW + SECOND, 5)
+    (retry,) = log.lasting(NOW + 6 * SECOND)
+    assert (retry.since, retry.last) == (NOW - 39 * SECOND, NOW + 6 * SECOND)
+
+
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=30))
 def test_an_alarm_is_raised_after_half_a_minute_without_success_and_never_before(
     events: list[tuple[int, bool]],
