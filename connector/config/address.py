@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from connector.config.directed_reads import DirectedReads
+
 ENDPOINT = "spanner.googleapis.com:443"
 """The address of the service, unless an endpoint is configured."""
 
@@ -17,6 +19,7 @@ class DatabaseAddress:
         endpoint: a regional or private endpoint of the service, or None.
         emulator_host: an emulator's ``host:port``, without credentials and encryption; None for the service.
         database_role: a role of fine-grained access control, or None.
+        directed_reads: the replicas that serve reads; None where Spanner chooses.
     """
 
     project: str
@@ -25,6 +28,7 @@ class DatabaseAddress:
     endpoint: str | None = None
     emulator_host: str | None = None
     database_role: str | None = None
+    directed_reads: DirectedReads | None = None
 
     @property
     def path(self) -> str:

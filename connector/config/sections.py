@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from connector.config.address import DatabaseAddress
+from connector.config.directed_reads import DirectedReads
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
@@ -56,6 +57,10 @@ class SourceConfig(Section):
     """The priority of the queries in Spanner."""
     database_role: str | None = None
     """A role of fine-grained access control to read with."""
+    directed_reads: DirectedReads | None = None
+    """The replicas that serve reads: ``include`` or ``exclude``, each a list of at most 10 with ``location``, ``type``
+    (READ_ONLY or READ_WRITE) or both. With ``include``, ``auto_failover_disabled: true`` lets a read fail where none is
+    healthy."""
     reader: Literal["process", "executors"] = "process"
     """The processes that read: those of this machine, or Spark's executors, window by window."""
     workers: int | None = Field(default=None, ge=1, le=64)
@@ -84,7 +89,13 @@ class SourceConfig(Section):
     def address(self) -> DatabaseAddress:
         """The database, and how it is reached."""
         return DatabaseAddress(
-            self.project, self.instance, self.database, self.endpoint, self.emulator_host, self.database_role
+            self.project,
+            self.instance,
+            self.database,
+            self.endpoint,
+            self.emulator_host,
+            self.database_role,
+            self.directed_reads,
         )
 
     @field_validator("emulator_host")

@@ -19,6 +19,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
 from connector.config.address import DatabaseAddress
+from connector.config.directed_reads import DirectedReads
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError, UnreachableError
@@ -47,6 +48,8 @@ _Metadata = types.ResultSetMetadata.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _Session = types.Session.pb()
 PRIORITIES = {"low": 1, "medium": 2, "high": 3}
+_ReplicaSelection = types.DirectedReadOptions.ReplicaSelection.pb()
+_REPLICA_TYPES = {None: 0, "READ_WRITE": 1, "READ_ONLY": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,21 @@ class Parameter:
 
 TIMESTAMP, STRING, INT64 = 4, 6, 2
 """google.spanner.v1.TypeCode of the parameters that are sent."""
+
+
+def direct(request: types.ExecuteSqlRequest | types.ReadRequest, reads: DirectedReads | None) -> None:
+    """Lets a read be served by certain replicas; None leaves that to Spanner.
+
+    See https://cloud.google.com/spanner/docs/directed-reads.
+    """
+    if reads is None:
+        return
+    options = request.directed_read_options
+    if reads.auto_failover_disabled:
+        options.include_replicas.auto_failover_disabled = True
+    listed = options.include_replicas if reads.include else options.exclude_replicas
+    for one in reads.include or reads.exclude:
+        listed.replica_selections.append(_ReplicaSelection(location=one.location, type_=_REPLICA_TYPES[one.type]))
 
 
 @dataclass(slots=True)
@@ -202,6 +220,7 @@ class SpannerClient:
         else:
             read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(at, SECOND)
         request.request_options.priority = PRIORITIES[self.rpc_priority]
+        direct(request, self.address.directed_reads)
         for name, parameter in parameters.items():
             if parameter.value is None:
                 request.params.fields[name].null_value = 0

@@ -23,6 +23,7 @@ from google.protobuf.struct_pb2 import Value
 
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.clock import ScriptedClock
+from emulator.scripted.directed_reads import DirectedReads
 from emulator.scripted.fault_plan import FaultPlan
 from emulator.scripted.framing import Framing
 from emulator.scripted.relay import Relay
@@ -59,12 +60,13 @@ _Streaming = Callable[[bytes], tuple[str, AsyncGenerator[bytes]]]
 class ScriptedServer:
     """A scripted Spanner that listens at `host` ("127.0.0.1:port"); `engine` has the counters and the fault plan.
 
-    `tables` serves the rows of its tables.
+    `tables` serves the rows of its tables, and `directed_reads` counts the replicas that requests ask for.
     """
 
     def __init__(self, handler: _CallHandler, host: str, relay: Relay | None) -> None:
         self.engine = handler.engine
         self.tables = handler.tables
+        self.directed_reads = handler.directed_reads
         self._handler = handler
         self.host = host
         self._relay = relay
@@ -198,6 +200,7 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
     def __init__(self, engine: ScriptedSpanner, tables: TableReads) -> None:
         self.engine = engine
         self.tables = tables
+        self.directed_reads = DirectedReads()
         self._sessions = _Sessions(engine.scenario)
         self.reset: Callable[[int], bool] = lambda _: False
         self.refusal: tuple[grpc.StatusCode, str, bool] | None = None
@@ -264,6 +267,7 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
     def _rows_of_statement(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         node = _ExecuteSqlRequest.FromString(request)
         self._sessions.check(node.session)
+        self.directed_reads.check(node)
         if node.transaction.id:
             return node.session, self.tables.execute(request)
         if reads_change_stream(node.sql):
@@ -271,9 +275,10 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
         return node.session, self.engine.execute(node.sql, _parameters(node))
 
     def _rows_of_keys(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
-        session = _ReadRequest.FromString(request).session
-        self._sessions.check(session)
-        return session, self.tables.read(request)
+        node = _ReadRequest.FromString(request)
+        self._sessions.check(node.session)
+        self.directed_reads.check(node)
+        return node.session, self.tables.read(request)
 
     def _in_session(self, kind: type[Message], method: _Unary) -> _Unary:
         def answer(request: bytes) -> bytes:

@@ -8,6 +8,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -146,6 +147,8 @@ def _type(info: FieldInfo) -> str:
         kind = choices[0]
     if get_origin(kind) is not None and any(getattr(one, "func", None) is parse_timestamp for one in get_args(kind)):
         return "time"
+    if is_dataclass(kind):
+        return "mapping"
     name = {str: "text", int: "number", bool: "true or false"}[kind]  # type: ignore[index]
     bounds = {type(one): one for one in info.metadata}
     least, most = bounds.get(annotated_types.Ge), bounds.get(annotated_types.Le)

@@ -19,7 +19,7 @@ from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient
-from connector.spanner.client import PRIORITIES, STREAMING_SQL
+from connector.spanner.client import PRIORITIES, STREAMING_SQL, direct
 from connector.spanner.decoding.message_class import message_class
 from connector.spanner.errors import CallAction, CallError, retried, snapshot_error
 from connector.spanner.snapshot.partitions import SnapshotPartition
@@ -82,6 +82,7 @@ def read_partition(
     )
     request.transaction.id = partition.transaction
     request.request_options.priority = PRIORITIES[rpc_priority]
+    direct(request, address.directed_reads)
     with _connections.lent(address) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
         reading = _Reading(client, STREAMING_SQL, request, what)
@@ -127,6 +128,7 @@ def read_keys(
             else:
                 read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(timestamp, SECOND)
             request.request_options.priority = PRIORITIES[rpc_priority]
+            direct(request, address.directed_reads)
             for text in different[first : first + _KEYS_AT_ONCE]:
                 request.key_set.keys.append(_key(text, key_columns))
             yield from _Reading(client, _STREAMING_READ, request, what, owns_session=True).blocks()
