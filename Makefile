@@ -14,7 +14,7 @@ demo: setup
 
 # Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
 # beside each other and the rest. They print what they found when they have ended.
-SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/sinks/files
+SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs tests/spark_sink/sinks/files
 DATABASES := tests/integration/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 

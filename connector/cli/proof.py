@@ -3,10 +3,14 @@
 import asyncio
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from connector.check.needs import NEEDS
+from connector.check.offline import refuse
 from connector.cli.common import (
     INTERRUPTED,
     PRIORITY,
@@ -17,8 +21,12 @@ from connector.cli.common import (
 )
 from connector.config.loading import load
 from connector.core.timestamps import SECOND
+from connector.daemon.repair import finish_earlier, repair
+from connector.errors import ConfigurationError
 from connector.proof.audit.command import AuditReport, audit, audit_request
-from connector.proof.verify.command import verified_stream, verify
+from connector.proof.verify.command import VerifyOptions, verified_stream, verify
+from connector.proof.verify.differing_keys import DifferingKeys
+from connector.proof.verify.report import RepairReport
 from connector.reader.stopping import StopRequest
 
 _AUDIT_DRAIN = 30 * SECOND
@@ -59,17 +67,61 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--at", metavar="TIMESTAMP", help="Timestamp of the rows; default: the last that is delivered.")
 @click.option("--against", metavar="DATABASE", help="Another database: projects/P/instances/I/databases/D.")
+@click.option("--tables", multiple=True, metavar="PATTERNS", help="Only these tables, separated by commas; repeatable.")
+@click.option("--repair", is_flag=True, help="Deliver the rows that differ as they are in Spanner, with the sink.")
+@click.option("--dry-run", is_flag=True, help="With --repair: count the rows to repair, and deliver none.")
 @click.option("--show-keys", is_flag=True, help="Print the keys of rows that differ: they are values of your data.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def verify_command(*, common: Common, config: Path, show_keys: bool, as_json: bool, **options: str | None) -> None:
-    """Compares the destination of CONFIG, or another database, with Spanner.
+def verify_command(
+    *,
+    common: Common,
+    config: Path,
+    at: str | None,
+    against: str | None,
+    tables: tuple[str, ...],
+    show_keys: bool,
+    as_json: bool,
+    **repairing: bool,
+) -> None:
+    """Compares the destination of CONFIG, or another database, with Spanner, and repairs the destination.
 
-    The rows are those as of one timestamp. The exit code is 1 if any row differs.
+    The rows are those as of one timestamp. The exit code is 1 if any row differs that is not repaired. The sink may
+    run meanwhile.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
+    names = tuple(filter(None, (name.strip() for one in tables for name in one.split(","))))
+    options = VerifyOptions(at=at, against=against, tables=names)
+    if errors := list(_senseless(options, **repairing)):
+        raise ConfigurationError(errors)
     loaded = load(config)
-    stream = asyncio.run(verified_stream(loaded))
-    report = verify(loaded, stream, **options)
-    print_report(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
-    sys.exit(1 if report.total else 0)
+    stop = StopRequest(drain_timeout=loaded.drain_timeout)
+    delivers = repairing["repair"] and not repairing["dry_run"]
+    if delivers:
+        refuse(loaded, NEEDS["backfill"])
+        asyncio.run(until_stopped(stop, finish_earlier(loaded, config, stop)))
+        if stop.requested:
+            sys.exit(INTERRUPTED)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
+    with tempfile.TemporaryDirectory(prefix="spanner-cdc-verify-") as folder:
+        keys = DifferingKeys(Path(folder)) if repairing["repair"] else None
+        report = verify(loaded, asyncio.run(verified_stream(loaded)), options, keys)
+        if keys is not None:
+            report.repair = RepairReport(keys.counts)
+        try:
+            if report.repair is not None and keys is not None and delivers and keys.tables:
+                asyncio.run(until_stopped(stop, repair(loaded, config, stop, keys, report.repair)))
+        finally:
+            print_report(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
+    if stop.requested:
+        sys.exit(INTERRUPTED)
+    sys.exit(1 if report.left else 0)
+
+
+def _senseless(options: VerifyOptions, *, repair: bool, dry_run: bool) -> Iterator[str]:
+    """The errors of options that do not go together."""
+    if dry_run and not repair:
+        yield "--dry-run: it counts what --repair would deliver: give both"
+    if repair and options.against is not None:
+        yield "--repair: only the destination of the sink is repaired: leave --against out"
+    if repair and options.at is not None:
+        yield "--repair: rows are compared at the last timestamp that is delivered: leave --at out"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
 
@@ -84,6 +85,8 @@ class Replica(ABC):
         delivered: everything committed up to here is in it; nanoseconds since 1970.
         keeps_history: whether it holds every change, so that its rows as of any timestamp are known. Otherwise it
             holds each row after its last change, which may be later than the timestamp.
+        names_changes: whether a row that it holds after its last change says when that was. Otherwise each row that
+            differs is looked up in Spanner once more.
         precision: what it cannot tell apart.
         missing_note: what may explain rows that are missing; empty if there is nothing.
     """
@@ -91,12 +94,16 @@ class Replica(ABC):
     name: str
     delivered: int
     keeps_history: bool = True
+    names_changes: bool = True
     precision: ValuePrecision = ValuePrecision()
     missing_note: str = "rows that have not changed since the spool began are delivered by a backfill only"
 
     def latest(self, timestamp: int) -> int:
         """The latest timestamp up to this one at which rows can be compared, in nanoseconds since 1970."""
         return timestamp - timestamp % 1000
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Ends what was started to read it."""
 
     def note(self) -> str:
         """A note that may explain differences, known once the rows are read; empty if there is none."""
@@ -130,3 +137,20 @@ class Replica(ABC):
         Raises:
             SpannerCdcError: it cannot be read.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseCopy:
+    """A destination that is another Spanner database.
+
+    Attributes:
+        address: of the database.
+        delivered: everything committed up to here is in it; nanoseconds since 1970.
+        tables: tables that have another name there: the source's name to the destination's.
+        columns: columns that have another name there: ``table.column``, of the source, to the column's name.
+    """
+
+    address: DatabaseAddress
+    delivered: int
+    tables: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from connector.config.replicas import Replica
+from connector.config.replicas import DatabaseCopy, Replica
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
@@ -222,8 +222,12 @@ class SinkType(ABC, Generic[C]):
         """Estimates the use of the destination's quotas, and what it costs; may call the destination."""
         return []
 
-    def replica(self, sink: C, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> Replica:
+    def replica(
+        self, sink: C, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig
+    ) -> Replica | DatabaseCopy:
         """The destination's contents, for ``spanner-cdc verify``; may call the destination.
+
+        Another Spanner database is described, and the caller reads it.
 
         Raises:
             ConfigurationError: destinations of this kind, or with these options, cannot be verified.

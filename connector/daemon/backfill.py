@@ -9,7 +9,7 @@ import asyncio
 import functools
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +108,9 @@ def check_rejected(one: RecordedBackfill | None) -> None:
     """
     if one is not None and one.progress.is_done and (stopped := rejected(one).stopped):
         whys = "; ".join(f"{table}: {why}" for table, why in sorted(stopped.items()))
+        name = f"{one.document.kind} {one.document.number}"
         raise SinkFailedPermanentlyError(
-            f"backfill {one.document.number} is done, but rows of tables that it stopped are dead letters: {whys}",
+            f"{name} is done, but rows of tables that it stopped are dead letters: {whys}",
             hint="Once they are mended, stop the sink, and run `spanner-cdc dead-letters replay`.",
         )
 
@@ -126,7 +127,9 @@ def due_at_start(
     if unfinished is not None:
         document = _continued(spool, header, stream, versions, requests, unfinished)
         return document if document.tables else None
-    return None if known else _recorded(spool, header, stream, versions, requests, _kept(stream), after=0, why="start")
+    if not all(one.document.is_repair for one in known):
+        return None
+    return recorded(spool, header, stream, versions, requests, _kept(stream), after=len(known), why="start")
 
 
 def _due_by_command(
@@ -142,7 +145,7 @@ def _due_by_command(
     unfinished = _unfinished(known)
     tables = _kept(stream, patterns)
     if unfinished is None:
-        return _recorded(spool, header, stream, versions, requests, tables, after=len(known), why="command")
+        return recorded(spool, header, stream, versions, requests, tables, after=len(known), why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
@@ -173,8 +176,9 @@ def _continued(
     tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
     gone = left.difference(table.table for table in tables)
     is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
-    if one.is_open and is_retained and not gone:
-        _log.info("a backfill continues", number=number, timestamp=at, tables=len(left))
+    is_sealed = one.document.is_repair and not one.progress.lost
+    if is_sealed or (one.is_open and is_retained and not gone):
+        _log.info(f"a {one.document.kind} continues", number=number, timestamp=at, tables=len(left))
         return one.document
     too_old = one.progress.why_lost or "the rows of a backfill are no longer retained"
     why = "tables of a backfill are no longer watched" if gone else too_old
@@ -186,13 +190,14 @@ def _continued(
         tables=", ".join(table.table for table in tables),
         omitted=", ".join(sorted(gone)),
     )
+    why_again: Why = "command" if one.document.is_repair else one.document.why
     with sole_writer(one.spool):  # its process would deliver rows of the earlier timestamp beside those of the later
-        return _recorded(
-            spool, header, stream, versions, requests, tables, after=number, why=one.document.why, continues=number
+        return recorded(
+            spool, header, stream, versions, requests, tables, after=number, why=why_again, continues=number
         )
 
 
-def _recorded(
+def recorded(
     spool: Spool,
     header: SpoolHeader,
     stream: OpenStream,
@@ -203,7 +208,25 @@ def _recorded(
     after: int,
     why: Why,
     continues: int = 0,
+    fill: Callable[[Spool, Backfill], None] | None = None,
 ) -> Backfill:
+    """Records a backfill of tables, parents first, at a timestamp of Spanner's clock.
+
+    Args:
+        spool: the change stream's spool.
+        header: its header.
+        stream: the change stream.
+        versions: of the database's rows.
+        requests: to Spanner, from another thread.
+        tables: the tables.
+        after: how many backfills there are.
+        why: what started it.
+        continues: the backfill whose unfinished tables these are, or 0.
+        fill: as of :func:`connector.spool.backfill.records.record`.
+
+    Raises:
+        SpannerCdcError: Spanner cannot be reached, or the disk refuses.
+    """
     # At or after the timestamp before the stream's start, so that no change lies between the two.
     least = -(-(header.start - 1) // _MICROSECOND) * _MICROSECOND
 
@@ -225,14 +248,16 @@ def _recorded(
         continues=continues,
         version_retention_period=versions.period,
         now=time.time_ns(),
+        fill=fill,
     )
     _log.info(
-        "backfill recorded",
+        f"{document.kind} recorded",
         number=document.number,
         timestamp=format_rfc3339(document.timestamp),
         tables=", ".join(table.table for table in tables),
     )
-    _warn_of_period(versions, [table.table for table in tables])
+    if fill is None:
+        _warn_of_period(versions, [table.table for table in tables])
     return document
 
 

@@ -71,11 +71,12 @@ def dead_letters_of(filled: Iterable[Report]) -> int:
 def log_done(one: RecordedBackfill) -> None:
     """Logs that a backfill is done, and what of it is not at the destination."""
     number, tables = one.document.number, one.progress.tables
-    _log.info("backfill done", number=number, tables=len(tables), rows=sum(table.rows for table in tables))
+    kind = one.document.kind
+    _log.info(f"{kind} done", number=number, tables=len(tables), rows=sum(table.rows for table in tables))
     found = rejected(one)
     if found.refused:
         _log.error(
-            "rows of the backfill became dead letters: mend what `spanner-cdc dead-letters list` names, stop the sink,"
+            f"rows of the {kind} became dead letters: mend what `spanner-cdc dead-letters list` names, stop the sink,"
             " and run `spanner-cdc dead-letters replay`",
             action="backfill_rejected",
             number=number,
@@ -106,9 +107,9 @@ def lines_of(one: Report) -> list[str]:
     done = sum(table["state"] == "done" for table in tables)
     rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
     dead_letters = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""
-    lines = [
-        f"  backfill {one['number']} as of {one['timestamp']}: {done} of {len(tables)} tables done{dead_letters}{rest}"
-    ]
+    kind = "repair" if one["why"] == "repair" else "backfill"
+    counts = f"{done} of {len(tables)} tables done{dead_letters}{rest}"
+    lines = [f"  {kind} {one['number']} as of {one['timestamp']}: {counts}"]
     for table in tables:
         why = f": {table['why']}" if table["why"] else ""
         lines.append(
@@ -141,7 +142,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
 
     def show(line: Line) -> None:
         if screen is None:
-            _log.info("backfill", number=number, **line)
+            _log.info(document.kind, number=number, **line)
         else:  # back at its first column, so that a line of a log is written over it
             draw(screen, bar(line)[: shutil.get_terminal_size().columns - 1])
 

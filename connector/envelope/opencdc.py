@@ -29,7 +29,7 @@ EXACT = 2**53
 """A double represents every integer up to this one."""
 
 OPERATIONS: Mapping[str, str] = {"INSERT": "create", "UPDATE": "update", "DELETE": "delete"}
-"""By mod type; rows of a backfill are ``snapshot``."""
+"""By mod type; rows of a backfill or a repair are ``snapshot``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class OpenCdcWriter:
             )
         ):
             try:
-                operation = "snapshot" if snapshot else _operation(mod_type)
+                operation = "snapshot" if snapshot and mod_type == "INSERT" else _operation(mod_type)
                 values = self.values(payload, schema_key)
                 old = None if before is None or operation == "create" else self.values(before, schema_key)
             except EventError as error:

@@ -1,7 +1,8 @@
 """Builds the envelope's columns from rows of a table as of one timestamp. Pure.
 
-A row is an event like the INSERT of a change stream that captures NEW_ROW, with ``snapshot`` true. No transaction is
-known of it, so the fields of the transaction are null. Its change sequence number sorts before every later change.
+A row is an event like the INSERT of a change stream that captures NEW_ROW, with ``snapshot`` true. A row that is not
+there is one like a DELETE. No transaction is known of it, so the fields of the transaction are null. Its change
+sequence number sorts before every later change.
 """
 
 from hashlib import blake2b
@@ -14,8 +15,11 @@ from connector.core.text_columns import change_sequence_numbers, splice, uuid_te
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import SCHEMA, SOURCE_METADATA, Source, sort_keys, version_8
 
-INSERT = "INSERT"
+INSERT, DELETE = "INSERT", "DELETE"
 READ_METHOD = "spanner-backfill"
+REPAIR = "spanner-repair"
+"""The read method of rows that a repair delivers."""
+
 RECORD_SEQUENCE = "00000000"
 """The record sequence of every row of a snapshot; a number of zero."""
 
@@ -38,8 +42,8 @@ class SnapshotEnvelope:
         self._read_method = read_method
         self._timestamp = timestamp
         self._origin = f"{source.database_name}\0{source.change_stream}\0".encode()
-        self._known: tuple[str, int, dict[str, pa.Array]] | None = None
-        """The constants of the last table: its schema key, how many rows they have, and the columns."""
+        self._known: dict[tuple[str, str], tuple[int, dict[str, pa.Array]]] = {}
+        """The constants by the table's schema key and the mod type: how many rows they have, and the columns."""
 
     def build(
         self,
@@ -49,19 +53,22 @@ class SnapshotEnvelope:
         schema_key: str,
         epoch: int,
         read_timestamp: int,
+        *,
+        mod_type: str = INSERT,
     ) -> pa.RecordBatch:
         """One row of :data:`connector.envelope.envelope.SCHEMA` for each row of a table, in their order.
 
         Args:
             keys: the JSON objects of the columns of the key, in the order of the key.
-            new_values: the JSON objects of the other columns.
+            new_values: the JSON objects of the other columns; empty ones of deleted rows.
             schema: the table.
             schema_key: its key.
             epoch: the number of the epoch.
             read_timestamp: when the rows were received, Unix nanoseconds.
+            mod_type: INSERT, or DELETE for rows that are not there.
         """
         rows = len(keys)
-        constant = self._constants(rows, schema, schema_key)
+        constant = self._constants(rows, schema, schema_key, mod_type)
         metadata = pa.StructArray.from_arrays(
             [constant[name] for name in SOURCE_METADATA.names], fields=list(SOURCE_METADATA)
         )
@@ -76,13 +83,14 @@ class SnapshotEnvelope:
             [columns[name] if name in columns else constant[f"/{name}"] for name in SCHEMA.names], schema=SCHEMA
         )
 
-    def _constants(self, rows: int, schema: TableSchema, schema_key: str) -> dict[str, pa.Array]:
+    def _constants(self, rows: int, schema: TableSchema, schema_key: str, mod_type: str) -> dict[str, pa.Array]:
         """The columns that are the same for every row of a table, those of the source metadata by their names alone."""
-        if self._known is None or self._known[0] != schema_key or self._known[1] < rows:
-            self._known = schema_key, rows, self._made(rows, schema, schema_key)
-        return {name: column.slice(0, rows) for name, column in self._known[2].items()}
+        about = schema_key, mod_type
+        if about not in self._known or self._known[about][0] < rows:
+            self._known[about] = rows, self._made(rows, schema, schema_key, mod_type)
+        return {name: column.slice(0, rows) for name, column in self._known[about][1].items()}
 
-    def _made(self, rows: int, schema: TableSchema, schema_key: str) -> dict[str, pa.Array]:
+    def _made(self, rows: int, schema: TableSchema, schema_key: str, mod_type: str) -> dict[str, pa.Array]:
         at, source = self._timestamp, self._source
         named_schema, name = source.qualified(schema.table)
         metadata: dict[str, object] = {
@@ -99,10 +107,10 @@ class SnapshotEnvelope:
             "mod_index": 0,
             "system_transaction": False,
             "value_capture_type": "NEW_ROW",
-            "mod_type": INSERT,
-            "change_type": INSERT,
+            "mod_type": mod_type,
+            "change_type": mod_type,
             "primary_keys": list(schema.primary_keys),
-            "is_deleted": False,
+            "is_deleted": mod_type == DELETE,
         }
         time, zero = np.array([at], np.int64), np.zeros(1, np.int64)
         event = {

@@ -7,6 +7,7 @@ compared a bucket at a time.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from connector.config import SourceConfig, resolve_timestamp
@@ -16,15 +17,20 @@ from connector.config.replicas import Replica
 from connector.config.sinks import sink_type
 from connector.config.values import parse_timestamp
 from connector.core.dialects import Dialect
+from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError
 from connector.log import Log
 from connector.proof.verify.comparison import Comparison
-from connector.proof.verify.database import DatabaseReplica, database_at
+from connector.proof.verify.database import DatabaseReplica, DeliveredDatabase, database_at
+from connector.proof.verify.differing_keys import DifferingKeys
 from connector.proof.verify.report import VerifyReport
 from connector.reader.change_stream import opened
 from connector.spanner.snapshot.database import DatabaseNow
+from connector.spool.backfill.records import backfills
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
 
 _log = Log(__name__)
 
@@ -50,44 +56,92 @@ async def verified_stream(config: Config) -> VerifiedStream:
         return VerifiedStream(stream.dialect, tables, stream.now)
 
 
-def verify(config: Config, stream: VerifiedStream, *, at: str | None, against: str | None) -> VerifyReport:
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """The options of a comparison.
+
+    Attributes:
+        at: the timestamp as it was given; None for the last one that is delivered, or now with another database.
+        against: the resource name of another database, instead of the destination.
+        tables: patterns of the tables to compare; empty for all.
+    """
+
+    at: str | None = None
+    against: str | None = None
+    tables: tuple[str, ...] = ()
+
+
+def verify(
+    config: Config, stream: VerifiedStream, options: VerifyOptions, keys: DifferingKeys | None = None
+) -> VerifyReport:
     """Compares the configuration's destination, or another database, with Spanner.
 
     Args:
         config: the configuration.
         stream: its change stream.
-        at: the timestamp as it was given; None for the last one that is delivered, or now with another database.
-        against: the resource name of another database, instead of the destination.
+        options: what is compared.
+        keys: gets the keys of the rows that differ.
 
     Raises:
         ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
-    keyless = tuple(table.table for table in stream.tables if not table.primary_keys)
+    chosen = _chosen(stream, options.tables)
+    keyless = tuple(table.table for table in chosen if not table.primary_keys)
     for table in keyless:
         _log.warning("a table without a key cannot be verified", table=table)
-    tables = [table for table in stream.tables if table.primary_keys]
+    tables = [table for table in chosen if table.primary_keys]
     if not tables:
         raise ConfigurationError(
             ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
         )
-    if against is None:
+    filled = frozenset[int]()
+    if options.against is None:
         check_kept(config)
-        replica = sink_type(config.sink.type).replica(config.sink, config.source, config.spool.path, config.envelope)
-        timestamp = _timestamp(at, stream, replica)
+        filled = frozenset(one.document.timestamp for one in backfills(Spool.at(absolute(config.spool.path))))
+        replica = _destination(config, tables)
+        timestamp = _timestamp(options.at, stream, replica)
     else:
-        replica = _database(against, config.source, at, tables)
+        replica = _database(options.against, config.source, options.at, tables)
         timestamp = replica.delivered
-    _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
-    with Comparison(replica, tables, timestamp) as comparison:
-        comparison.report.keyless = keyless
-        comparison.read_source(config.source, stream.dialect)
-        comparison.read_destination()
-        now = stream.now
-        if not replica.keeps_history:  # of rows that were deleted meanwhile
-            now = asyncio.run(DatabaseNow.of(config.source.address)).timestamp
-        return comparison.compare(config.source, now)
+    with closing(replica):
+        _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
+        with Comparison(replica, tables, timestamp, keys=keys, filled=filled) as comparison:
+            comparison.report.keyless = keyless
+            comparison.read_source(config.source, stream.dialect)
+            comparison.read_destination()
+            now = stream.now
+            if not replica.keeps_history:  # of rows that have changed meanwhile
+                now = asyncio.run(DatabaseNow.of(config.source.address)).timestamp
+            return comparison.compare(config.source, now)
+
+
+def _chosen(stream: VerifiedStream, patterns: Sequence[str]) -> list[TableSchema]:
+    """The tables that patterns name.
+
+    Raises:
+        ConfigurationError: a pattern names none.
+    """
+    chosen = RecordFilter(patterns)
+    if unmatched := chosen.unmatched(table.table for table in stream.tables):
+        raise ConfigurationError(
+            [
+                f"--tables: {pattern!r} matches no table that the change stream watches and source.tables keeps"
+                for pattern in unmatched
+            ]
+        )
+    return [table for table in stream.tables if chosen.keeps(table.table)]
+
+
+def _destination(config: Config, tables: Sequence[TableSchema]) -> Replica:
+    kind = sink_type(config.sink.type)
+    found = kind.replica(config.sink, config.source, config.spool.path, config.envelope, config.spark)
+    if isinstance(found, Replica):
+        return found
+    replica = asyncio.run(DeliveredDatabase.of_copy(config.source, found))
+    replica.check(tables)
+    return replica
 
 
 def _database(against: str, source: SourceConfig, at: str | None, tables: Sequence[TableSchema]) -> DatabaseReplica:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ from connector.errors import NoSuchTableError, SpannerCdcError
 from connector.log import Log, terminal
 from connector.progress import Progress
 from connector.proof.verify.buckets import Buckets, buckets_for, parts_of
+from connector.proof.verify.differing_keys import DifferingKeys
 from connector.proof.verify.digests import RowDigester, is_digested
 from connector.proof.verify.report import VerifyReport
 from connector.proof.verify.rows import (
@@ -36,14 +37,14 @@ from connector.proof.verify.rows import (
     parsed,
     rows_after,
 )
-from connector.proof.verify.source_rows import SourceRows, existing_keys
+from connector.proof.verify.source_rows import SourceRows, rows_by_key
 from connector.proof.verify.values import TableValues
 
 _SHOWN_ROWS = 1000
 """Rows after which progress may be shown."""
 
 MOST_LOOKED_UP = 200_000
-"""Missing rows that are looked up in Spanner again, because they may have been deleted meanwhile."""
+"""Rows that are looked up in Spanner again, because they may have changed meanwhile."""
 
 _log = Log(__name__)
 
@@ -55,9 +56,20 @@ class Comparison:
         replica: the destination.
         tables: the tables to compare, each with a key.
         timestamp: of Spanner's rows, nanoseconds since 1970.
+        keys: gets the keys of rows that differ; None if they are only counted.
+        filled: the timestamps of backfills and repairs. A row that one has delivered as of a later timestamp has
+            changed since, whether or not the destination keeps its history.
     """
 
-    def __init__(self, replica: Replica, tables: Sequence[TableSchema], timestamp: int) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        tables: Sequence[TableSchema],
+        timestamp: int,
+        *,
+        keys: DifferingKeys | None = None,
+        filled: Collection[int] = (),
+    ) -> None:
         self._replica = replica
         self._tables = {table.table: table for table in sorted(tables, key=attrgetter("table"))}
         self._timestamp = timestamp
@@ -69,6 +81,8 @@ class Comparison:
         self._digesters: dict[str, RowDigester] = {}
         self._differing: dict[str, frozenset[int]] = {}
         self._looked_up = 0
+        self._keys = keys
+        self._filled = filled
         self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
 
     def __enter__(self) -> Self:
@@ -116,7 +130,7 @@ class Comparison:
         """Compares row by row.
 
         Args:
-            source: the database, to look up rows that may have been deleted meanwhile.
+            source: the database, to look up rows that may have changed meanwhile.
             now: a timestamp after the destination was read, nanoseconds since 1970.
 
         Raises:
@@ -147,12 +161,14 @@ class Comparison:
         self.report.later.update(table for table, _ in later)
         self.report.replica_rows.update(table for table, _ in held)
         found = [one for one in differences(wanted, held, self._equal) if (one.table, one.key) not in later]
-        missing = [(one.table, one.key) for one in found if one.kind is RowKind.MISSING]
-        deleted = self._deleted_since(source, {row: wanted[row] for row in missing}, now)
-        self.report.later.update(table for table, _ in deleted)
+        changed = self._changed_since(source, found, wanted, held, now)
+        self.report.later.update(table for table, _ in changed)
         for one in found:
-            if (one.table, one.key) not in deleted:
+            row = one.table, one.key
+            if row not in changed:
                 self.report.add(one)
+                if self._keys is not None:
+                    self._keys.add(one.kind, self._tables[one.table], wanted.get(row) or held[row])
 
     def _leave_out(self, table: str) -> None:
         """Leaves out a table that was created after the timestamp."""
@@ -200,22 +216,46 @@ class Comparison:
             other = other.value
         return self._values[table].equal(column, one, other)
 
-    def _deleted_since(self, source: SourceConfig, rows: Mapping[Key, Columns], now: int) -> set[Key]:
-        """Those of some missing rows that Spanner no longer has."""
-        if self._replica.keeps_history or not rows:
+    def _changed_since(
+        self,
+        source: SourceConfig,
+        found: Sequence[RowDifference],
+        wanted: Mapping[Key, Columns],
+        held: Mapping[Key, Columns],
+        now: int,
+    ) -> set[Key]:
+        """Those of the differing rows that have changed in Spanner since the timestamp, as far as a look shows.
+
+        Where the destination's rows name their last change, only those that it lacks are looked up.
+        """
+        if self._replica.keeps_history:
             return set()
+        only_missing = self._replica.names_changes
+        rows = [(one.table, one.key) for one in found if not only_missing or one.kind is RowKind.MISSING]
         if self._looked_up + len(rows) > MOST_LOOKED_UP:
             self.report.unsure += len(rows)
             return set()
         self._looked_up += len(rows)
-        by_table: defaultdict[str, list[Columns]] = defaultdict(list)
-        for (table, _), columns in rows.items():
-            by_table[table].append(columns)
-        existing: set[Key] = set()
-        for table, missing in by_table.items():
-            found = existing_keys(source, self._tables[table], missing, now)
-            existing |= {(table, self._values[table].key(columns)) for columns in found}
-        return set(rows) - existing
+        by_table: defaultdict[str, list[Key]] = defaultdict(list)
+        for row in rows:
+            by_table[row[0]].append(row)
+        changed: set[Key] = set()
+        for table, of_table in by_table.items():
+            values, schema = self._values[table], self._tables[table]
+            keys = [wanted.get(row) or held[row] for row in of_table]
+            existing = {
+                (table, values.key(columns)): columns
+                for columns in rows_by_key(source, schema, keys, now, only_keys=only_missing)
+            }
+            for row in of_table:
+                before, after = wanted.get(row), existing.get(row)
+                if after is None or before is None or only_missing:
+                    has_changed = (before is None) != (after is None)
+                else:
+                    has_changed = any(not values.equal(name, before.get(name), after[name]) for name in after)
+                if has_changed:
+                    changed.add(row)
+        return changed
 
     def _changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[tuple[RowChange, int | None]]:
         """The changes of the rows up to the timestamp, with the bucket of those that have digests.
@@ -235,7 +275,7 @@ class Comparison:
                 times, sequences, indexes, kinds, texts, names, strict=True
             ):
                 is_later = time > self._timestamp
-                if is_later and replica.keeps_history:
+                if is_later and replica.keeps_history and time not in self._filled:
                     continue
                 digester = self._digesters.get(name)
                 try:

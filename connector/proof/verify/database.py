@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
-from typing import Self
+from typing import ClassVar, Self
 
+import msgspec
 import pyarrow as pa
 
 from connector.config import SourceConfig
-from connector.config.replicas import Replica, Selection
+from connector.config.replicas import DatabaseCopy, Replica, Selection
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
@@ -74,13 +76,14 @@ class DatabaseReplica(Replica):
         timestamp: nanoseconds since 1970, of whole microseconds.
     """
 
+    option: ClassVar[str] = "--against"
     missing_note = ""
 
     def __init__(
         self, source: SourceConfig, dialect: Dialect, keys: Mapping[str, Sequence[str]], timestamp: int
     ) -> None:
         self.name = source.address.path
-        self.delivered = timestamp
+        self.delivered = self._read_at = timestamp
         self._source = source
         self._dialect = dialect
         self._keys = keys
@@ -97,11 +100,7 @@ class DatabaseReplica(Replica):
             ConfigurationError: the timestamp is not valid, or in the future.
             SpannerCdcError: the database cannot be reached, or refuses a query.
         """
-        found = await DatabaseNow.of(source.address, at=at)
-        client = SpannerClient(source.address)
-        async with client.connected():
-            keys = await primary_keys(client, found.dialect)
-        return cls(source, found.dialect, keys, found.timestamp // 1000 * 1000)
+        return cls(source, *await _requested(source, at))
 
     def check(self, tables: Sequence[TableSchema]) -> None:
         """Checks that tables of the source can be compared with those of this database.
@@ -110,13 +109,14 @@ class DatabaseReplica(Replica):
             ConfigurationError: naming every table and column that cannot.
             SpannerCdcError: the database cannot be read.
         """
-        faults = [f"--against: there is no table {one.table}" for one in tables if one.table not in self._keys]
+        tables = [self._there(table) for table in tables]
+        faults = [f"{self.option}: there is no table {one.table}" for one in tables if one.table not in self._keys]
         with closing(self._rows()) as rows:
             for table in tables:
                 if table.table in self._keys:
                     columns = rows.columns(table.table)
                     faults += [
-                        f"--against: table {table.table}: {fault}: it cannot be compared"
+                        f"{self.option}: table {table.table}: {fault}: it cannot be compared"
                         for fault in _faults(table, self._keys[table.table], columns)
                     ]
         if faults:
@@ -140,7 +140,7 @@ class DatabaseReplica(Replica):
         order = [str(self.delivered // _MILLISECOND), str(self.delivered), "0", "0"]
         with closing(self._rows()) as rows:
             for table in tables.values():
-                found = rows.payloads(table)
+                found = self._payloads(rows, table)
                 while payloads := list(islice(found, _ROWS_AT_ONCE)):
                     count = len(payloads)
                     columns = {
@@ -151,8 +151,104 @@ class DatabaseReplica(Replica):
                     }
                     yield pa.RecordBatch.from_pydict(columns, schema=_ROWS)
 
+    def _there(self, table: TableSchema) -> TableSchema:
+        """A table of the source by the names that it has in this database."""
+        return table
+
+    def _payloads(self, rows: SourceRows, table: TableSchema) -> Iterator[bytes]:
+        """The rows of a table of the source."""
+        return rows.payloads(table)
+
     def _rows(self) -> SourceRows:
-        return SourceRows(self._source, self._dialect, self.delivered)
+        return SourceRows(self._source, self._dialect, self._read_at)
+
+
+class DeliveredDatabase(DatabaseReplica):
+    """The tables of another database that a sink writes, as they are now.
+
+    A row there does not say when it was written last, and may have changed since ``delivered``.
+
+    Args:
+        source: the database, as :class:`connector.config.sections.SourceConfig` names one.
+        dialect: its dialect.
+        keys: the key of each of its tables.
+        timestamp: of its rows, nanoseconds since 1970, of whole microseconds.
+        copy: what the sink says about it.
+    """
+
+    option: ClassVar[str] = "sink.database"
+    keeps_history = False
+    names_changes = False
+    missing_note = Replica.missing_note
+
+    def __init__(
+        self,
+        source: SourceConfig,
+        dialect: Dialect,
+        keys: Mapping[str, Sequence[str]],
+        timestamp: int,
+        copy: DatabaseCopy,
+    ) -> None:
+        super().__init__(source, dialect, keys, timestamp)
+        self.delivered = copy.delivered
+        self._copy = copy
+
+    @classmethod
+    async def of_copy(cls, source: SourceConfig, copy: DatabaseCopy) -> Self:
+        """Requests dialect, keys and clock.
+
+        Args:
+            source: the database that is replicated.
+            copy: what the sink says about the other one.
+
+        Raises:
+            SpannerCdcError: the database cannot be reached, or refuses a query.
+        """
+        address = copy.address
+        there = {name: getattr(address, name) for name in ("project", "instance", "database", "endpoint")}
+        there |= {
+            "emulator_host": address.emulator_host,
+            "database_role": address.database_role,
+            "directed_reads": None,
+        }
+        other = source.model_copy(update=there)
+        return cls(other, *await _requested(other, "now"), copy)
+
+    def note(self) -> str:
+        """Nothing: rows that have changed since are known."""
+        return ""
+
+    def _there(self, table: TableSchema) -> TableSchema:
+        names = self._names(table)
+        columns = [replace(column, name=names[column.name]) for column in table.columns]
+        name = self._copy.tables.get(table.table, table.table)
+        return TableSchema.of(name, columns, [names[key] for key in table.primary_keys])
+
+    def _payloads(self, rows: SourceRows, table: TableSchema) -> Iterator[bytes]:
+        names = {there: name for name, there in self._names(table).items() if there != name}
+        found = rows.payloads(self._there(table))
+        if not names:
+            return found
+        as_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        return (
+            msgspec.json.encode({names.get(name, name): value for name, value in as_object.decode(payload).items()})
+            for payload in found
+        )
+
+    def _names(self, table: TableSchema) -> Mapping[str, str]:
+        """The names of a table's columns there."""
+        return {
+            column.name: self._copy.columns.get(f"{table.table}.{column.name}", column.name) for column in table.columns
+        }
+
+
+async def _requested(source: SourceConfig, at: str) -> tuple[Dialect, Mapping[str, Sequence[str]], int]:
+    """A database's dialect, the keys of its tables, and a timestamp of whole microseconds."""
+    found = await DatabaseNow.of(source.address, at=at)
+    client = SpannerClient(source.address)
+    async with client.connected():
+        keys = await primary_keys(client, found.dialect)
+    return found.dialect, keys, found.timestamp // 1000 * 1000
 
 
 def _faults(wanted: TableSchema, key: Sequence[str], columns: Sequence[ColumnType]) -> Iterator[str]:

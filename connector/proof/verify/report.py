@@ -1,6 +1,7 @@
 """The result of a comparison of a destination with Spanner."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connector.core.timestamps import format_rfc3339
@@ -12,7 +13,55 @@ MOST_SHOWN = 1000
 MOST_COUNTS = 10_000
 """Combinations of columns that are counted apart; those beyond are counted by table."""
 
+REPAIRABLE = (RowKind.MISSING, RowKind.DIFFERENT, RowKind.EXTRA)
+"""The kinds of differences that writing or deleting a row mends."""
+
 OTHER_COLUMNS = ("other combinations of columns",)
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """The rows that a repair delivers.
+
+    Attributes:
+        counts: how many rows, by table and kind.
+        timestamp: of the rows that it delivers, nanoseconds since 1970; 0 if it is not recorded.
+        is_delivered: whether all are at the destination, or among its dead letters.
+    """
+
+    counts: Mapping[tuple[str, RowKind], int]
+    timestamp: int = 0
+    is_delivered: bool = False
+
+    @property
+    def total(self) -> int:
+        """The number of rows."""
+        return sum(self.counts.values())
+
+    def to_json(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {
+            "at": format_rfc3339(self.timestamp) if self.timestamp else None,
+            "delivered": self.is_delivered,
+            "rows": self.total,
+            "tables": [
+                {"table": table, **{kind.value: self.counts.get((table, kind), 0) for kind in REPAIRABLE}}
+                for table in self._tables
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """A line for each table."""
+        what = "repaired" if self.is_delivered else "to repair"
+        lines = []
+        for table in self._tables:
+            counts = (f"{self.counts.get((table, kind), 0)} {kind.value}" for kind in REPAIRABLE)
+            lines.append(f"{what}: {table}: {', '.join(counts)}")
+        return lines
+
+    @property
+    def _tables(self) -> list[str]:
+        return sorted({table for table, _ in self.counts})
 
 
 @dataclass(slots=True)
@@ -33,6 +82,7 @@ class VerifyReport:
         created_since: tables that the database did not have at the timestamp, which are not compared.
         note: what may explain differences.
         missing_note: what may explain rows that are missing.
+        repair: the rows that a repair delivers; None if none was asked for.
     """
 
     destination: str
@@ -49,11 +99,17 @@ class VerifyReport:
     created_since: tuple[str, ...] = ()
     note: str = ""
     missing_note: str = ""
+    repair: RepairReport | None = None
 
     @property
     def total(self) -> int:
         """The number of rows that differ."""
         return self.counts.total()
+
+    @property
+    def left(self) -> int:
+        """The number of rows that differ and are not repaired."""
+        return self.total - (self.repair.total if self.repair is not None and self.repair.is_delivered else 0)
 
     def add(self, one: RowDifference) -> None:
         """Counts a row that differs."""
@@ -84,6 +140,8 @@ class VerifyReport:
             "created_since": list(self.created_since),
             "notes": self.notes(),
         }
+        if self.repair is not None:
+            node["repair"] = self.repair.to_json()
         if show_keys:
             node["first_rows"] = [
                 {"table": one.table, "kind": one.kind.value, "columns": list(one.columns), "key": one.key}
@@ -115,6 +173,11 @@ class VerifyReport:
             notes.append(f"not compared, because they were created after {at}: {', '.join(self.created_since)}")
         if self.total and self.note:
             notes.append(self.note)
+        if self.repair is not None and (repeated := self.total - self.repair.total):
+            notes.append(
+                f"{repeated} keys have several rows, which a repair cannot tell apart: delete all rows of such a key at"
+                " the destination, and repair again"
+            )
         return notes
 
     def to_text(self, *, show_keys: bool) -> str:
@@ -127,10 +190,19 @@ class VerifyReport:
             lines += [
                 f"  {one.table} {one.key}: {one.kind.value} {', '.join(one.columns)}".rstrip() for one in self.first
             ]
+        lines += self.repair.lines() if self.repair is not None else []
         lines += [f"note: {note}" for note in self.notes()]
         rows = f"{self.source_rows.total()} rows in Spanner, {self.replica_rows.total()} in the destination"
         lines.append(
             f"verified {self.destination} as of {format_rfc3339(self.timestamp)}: {len(self.tables)} tables, {rows};"
-            f" {f'{self.total} rows differ' if self.total else 'no differences'}"
+            f" {f'{self.total} rows differ' if self.total else 'no differences'}{self._repaired()}"
         )
         return "\n".join(lines)
+
+    def _repaired(self) -> str:
+        """The end of the summary: when the differing rows were repaired."""
+        if self.repair is None or not self.repair.total:
+            return ""
+        if not self.repair.is_delivered:
+            return f", {self.repair.total} of them to repair"
+        return f", {self.repair.total} of them repaired as of {format_rfc3339(self.repair.timestamp)}"

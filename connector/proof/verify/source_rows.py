@@ -2,16 +2,15 @@
 
 from collections.abc import Collection, Iterator
 
-import orjson
 import pyarrow as pa
 
 from connector.config import SourceConfig
-from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.envelope.events import EventWriter
 from connector.errors import ConfigurationError, EventError
+from connector.proof.verify.differing_keys import key_text
 from connector.proof.verify.rows import Columns, parsed
 from connector.spanner.snapshot.partitions import Snapshot
 from connector.spanner.snapshot.queries import TableQuery
@@ -89,34 +88,36 @@ def _written(writer: EventWriter, watched: TableSchema, text: str) -> bytes:
         raise EventError(f"table {watched.table}: {error.message}", hint=_NEXT) from None
 
 
-def existing_keys(
+def rows_by_key(
     source: SourceConfig,
     watched: TableSchema,
     rows: Collection[Columns],
     timestamp: int,
+    *,
+    only_keys: bool = False,
 ) -> list[Columns]:
-    """The keys of those of some rows that Spanner has as of a timestamp, in nanoseconds since 1970.
+    """Those of some rows that Spanner has as of a timestamp, as it has them then.
+
+    Args:
+        source: the database.
+        watched: the table, with the columns that are read.
+        rows: rows with the columns of the key at least.
+        timestamp: nanoseconds since 1970.
+        only_keys: whether nothing but the columns of the key is read.
 
     Raises:
         SpannerCdcError: they cannot be read.
     """
-    names = watched.primary_keys
-    kinds = {column.name: SpannerType.parse(column.type).kind.encoded_like for column in watched.columns}
-    are_whole = {name for name in names if kinds.get(name) is ColumnKind.INT64}
-    keys = [
-        orjson.dumps(
-            {name: str(row[name]) if name in are_whole and row[name] is not None else row[name] for name in names},
-            default=float,  # the number of a FLOAT64 is parsed as a Decimal
-        )
-        for row in rows
-    ]
-    schema = TableSchema.of(watched.table, [one for one in watched.columns if one.name in names], names)
+    keys = watched.primary_keys
+    columns = [one for one in watched.columns if not only_keys or one.name in keys]
+    names = tuple(column.name for column in columns)
+    schema = TableSchema.of(watched.table, columns, keys)
     writer = EventWriter(lambda _: schema)
     found = read_keys(
         source.address,
         TableQuery(watched.table, names),
-        pa.array([key.decode() for key in keys], pa.string()),
-        names,
+        pa.array([key_text(watched, row).decode() for row in rows], pa.string()),
+        keys,
         timestamp,
         rpc_priority=source.rpc_priority,
     )

@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connector.spool.manifest import VERSION, Timestamp
 
-Why = Literal["start", "command"]
-"""``start``: the spool was created with it; ``command``: it was made later."""
+Why = Literal["start", "command", "repair"]
+"""``start``: the spool was created with it; ``command``: it was made later; ``repair``: it has only rows that differed
+at the destination, and was filled before it was recorded."""
 
 TableState = Literal["planned", "reading", "read", "done", "failed"]
 """``read``: all is in the spool; ``done``: the sink has delivered it; ``failed``: with the reason."""
@@ -67,6 +68,16 @@ class Backfill(_Document):
     continues: int = 0
     version_retention_period: str = "1h"
     recorded_at: Timestamp
+
+    @property
+    def is_repair(self) -> bool:
+        """True if it has only rows that differed at the destination."""
+        return self.why == "repair"
+
+    @property
+    def kind(self) -> str:
+        """Its name for people: backfill or repair."""
+        return "repair" if self.is_repair else "backfill"
 
 
 class PartitionPlan(_Document):

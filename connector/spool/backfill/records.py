@@ -72,10 +72,20 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
     """The backfill of that number, or None."""
     own = spool_of(spool, number)
     try:
-        document = own.document(_DOCUMENT, Backfill, "it is not a valid backfill")
+        document = document_of(own)
     except FileNotFoundError:
         return None
     return RecordedBackfill(document, own, progress_of(own, document))
+
+
+def document_of(own: Spool) -> Backfill:
+    """The backfill of a spool of its own.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SpoolError: its document is corrupt or cannot be read.
+    """
+    return own.document(_DOCUMENT, Backfill, "it is not a valid backfill")
 
 
 def progress_of(own: Spool, document: Backfill) -> BackfillProgress:
@@ -161,8 +171,9 @@ def record(
     now: int,
     continues: int = 0,
     version_retention_period: str = "1h",
+    fill: Callable[[Spool, Backfill], None] | None = None,
 ) -> Backfill:
-    """Records a new backfill, durably, before anything of it is read.
+    """Records a new backfill, durably, before anything of it is read; or before anything of it is delivered.
 
     Args:
         spool: the change stream's spool.
@@ -178,6 +189,7 @@ def record(
         now: Unix nanoseconds.
         continues: the backfill whose unfinished tables these are, or 0.
         version_retention_period: of the database.
+        fill: writes all epochs of the backfill into its spool, before it is recorded. None: they are read later.
 
     Raises:
         SpoolInUseError: another process records one at the same time, or has done so since.
@@ -199,32 +211,42 @@ def record(
                 names = [schema.table for schema in tables]
                 of_name = {schema.table: schema for schema in as_of(at)}
                 tables = [of_name[name] for name in names if name in of_name]
+            for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
+                spool.storage.put(schema_path(schema.key), schema.to_json())
+            _discard_unrecorded(own)
+            initialize(
+                own,
+                header.source,
+                at,
+                f"backfill {number}",
+                tables,
+                default_schema=header.default_schema,
+                before=contents(own.storage, "spool.json"),  # of a process that was killed before the last write
+            )
+            document = Backfill(
+                number=number,
+                timestamp=at,
+                why=why,
+                dialect=dialect,
+                tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
+                continues=continues,
+                version_retention_period=version_retention_period,
+                recorded_at=now,
+            )
+            if fill is not None:
+                fill(own, document)
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise
-        for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
-            spool.storage.put(schema_path(schema.key), schema.to_json())
-        initialize(
-            own,
-            header.source,
-            at,
-            f"backfill {number}",
-            tables,
-            default_schema=header.default_schema,
-            before=contents(own.storage, "spool.json"),  # of a process that was killed before the last write
-        )
-        document = Backfill(
-            number=number,
-            timestamp=at,
-            why=why,
-            dialect=dialect,
-            tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
-            continues=continues,
-            version_retention_period=version_retention_period,
-            recorded_at=now,
-        )
         own.storage.replace(_DOCUMENT, to_json(document))
     return document
+
+
+def _discard_unrecorded(own: Spool) -> None:
+    """Deletes what a process has written of a backfill that it did not record, because it was killed."""
+    for folder in ("manifests", "plans", "segments"):
+        own.storage.delete(*(f"{folder}/{name}" for name in own.storage.list(folder)))
+    own.storage.delete(_PROGRESS)
 
 
 def check_movable(spool: Spool, header: SpoolHeader) -> None:
@@ -316,12 +338,13 @@ def _plan_path(index: int, number: int) -> str:
 def healing(known: Iterable[RecordedBackfill], watermark_high: int, tables: Collection[str]) -> tuple[str, ...]:
     """The tables among ``tables`` whose rows a finished backfill has read after a gap that ends at ``watermark_high``.
 
-    Rows that were deleted within the gap are not found by it: they stay at the destination.
+    Rows that were deleted within the gap are not found by it: they stay at the destination. A repair has only rows that
+    differed, and is no such backfill.
     """
     healed = {
         table.table
         for one in known
-        if one.document.timestamp > watermark_high
+        if one.document.timestamp > watermark_high and not one.document.is_repair
         for table in one.progress.tables
         if table.state == "done"
     }

@@ -24,19 +24,12 @@ from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.replica_statements import digest_statement, has_digests, rows_statement
 from spark_sink.sinks.bigquery.tables.table import CHANGELOG, MERGE, BigQueryTable, TableColumn, bigquery_table
 from spark_sink.sinks.shared.feed import delivered_up_to
+from spark_sink.sinks.shared.replica_rows import events_of, sort_keys_of
 
 _ROWS_AT_ONCE = 5000
 _MICROSECOND, _MILLISECOND = 1000, 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = {"UPDATE-INSERT": "UPDATE"}
-_EVENTS = pa.schema(
-    [
-        pa.field("object", pa.string()),
-        pa.field("sort_keys", pa.list_(pa.string())),
-        pa.field("source_metadata", pa.struct([pa.field("mod_type", pa.string())])),
-        pa.field("payload", pa.string()),
-    ]
-)
 
 
 class BigQueryReplica(Replica):
@@ -141,30 +134,16 @@ class BigQueryReplica(Replica):
         payloads, orders, kinds = [], [], []
         for row in rows:
             *values, order, kind = row
-            orders.append(_milliseconds(order) if self._mode == MERGE else _sort_keys(order))
-            kinds.append({"mod_type": _KINDS.get(str(kind), str(kind))})
+            orders.append(_milliseconds(order) if self._mode == MERGE else sort_keys_of(order))
+            kinds.append(_KINDS.get(str(kind), str(kind)))
             payloads.append(_json(dict(zip(names, map(_value, values), strict=True))))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(table, pa.string()), len(rows)),
-                pa.array(orders, _EVENTS.field("sort_keys").type),
-                pa.array(kinds, _EVENTS.field("source_metadata").type),
-                pa.array(payloads, pa.string()),
-            ],
-            schema=_EVENTS,
-        )
+        return events_of(table, orders, kinds, payloads)
 
 
 def _milliseconds(order: object) -> list[str]:
     """The sort keys of a row that names the millisecond of its last change."""
     milliseconds = int(str(order or 0))
     return [str(milliseconds), str(milliseconds * _MILLISECOND), "0", "0"]
-
-
-def _sort_keys(order: object) -> list[str]:
-    """The sort keys in a sequence number."""
-    time, sequence, index = (str(int(text, 16)) for text in str(order or "0/0/0").split("/"))
-    return [str(int(time) // _MILLISECOND), time, sequence, index]
 
 
 def _value(value: object) -> object:

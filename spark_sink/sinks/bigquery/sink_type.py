@@ -96,9 +96,11 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
             from spark_sink.sinks.bigquery.replay import replay_into
         return replay_into(config)
 
-    def replica(self, sink: BigQueryConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+    def replica(
+        self, sink: BigQueryConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig
+    ) -> "Replica":
         """The tables, read by queries."""
-        del envelope  # always Datastream's
+        del envelope, spark  # the envelope is always Datastream's
         with checks.with_libraries():
             from spark_sink.sinks.bigquery.replica import BigQueryReplica
         return BigQueryReplica(sink, source, spool)

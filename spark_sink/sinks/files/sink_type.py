@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
-from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
@@ -93,9 +93,11 @@ class FilesSink(SparkSinkType[FilesConfig]):
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""
         return sink.model_copy(update={"rotate_interval": 0})
 
-    def replica(self, sink: FilesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig) -> "Replica":
+    def replica(
+        self, sink: FilesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig
+    ) -> "Replica":
         """The files, read back."""
-        del source, envelope
+        del source, envelope, spark
         from spark_sink.sinks.files.replica import FilesReplica
 
         return FilesReplica(sink, spool)

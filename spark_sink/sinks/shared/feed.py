@@ -7,6 +7,7 @@ from typing import Self
 
 from connector.config.loading import Config
 from connector.core.health.retries import BACKFILL, SINK
+from connector.spool.backfill.records import document_of
 from connector.spool.consumers import find
 from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
@@ -31,6 +32,15 @@ class Feed:
     def is_backfill(self) -> bool:
         """True if the spool is a backfill's."""
         return self.spool.path != self.stream.path
+
+    @property
+    def is_repair(self) -> bool:
+        """True if the spool is that of a repair: a backfill that has only rows which differed.
+
+        Raises:
+            SpoolError: its document cannot be read.
+        """
+        return self.is_backfill and document_of(self.spool).is_repair
 
     @classmethod
     def of(cls, config: Config) -> Self:

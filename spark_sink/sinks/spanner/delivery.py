@@ -46,7 +46,8 @@ class SpannerDelivery(Delivery):
         self._new: list[str] = []
         with feed.reporting_retries(self.consumer):
             found = prepare(self._target)
-        if feed.is_backfill:
+        self._is_ordered = feed.is_backfill and not feed.is_repair
+        if self._is_ordered:
             self._check_order(found)
 
     @property
@@ -87,12 +88,14 @@ class SpannerDelivery(Delivery):
             return []
         created = create_missing(wanted, creation.source, self._target)
         self._created = wanted
-        if self.feed.is_backfill:
+        if self._is_ordered:
             self._check_order(awaited_destination(self._target))
         return created
 
     def _check_order(self, there: DestinationDatabase) -> None:
         """Checks that a backfill's rows can be written in the order in which its tables are read.
+
+        The rows of a repair are few: those that have to come together are written together.
 
         Raises:
             SinkError: a row may refer to one that comes later.

@@ -6,12 +6,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
-from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.replicas import DatabaseCopy
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
 from connector.core.column_kinds import type_code
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, SpannerConfig
@@ -108,6 +111,16 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         from spark_sink.sinks.spanner.delivery import SpannerDelivery
 
         return SpannerDelivery(config, sink, feed)
+
+    def replica(
+        self, sink: SpannerConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig
+    ) -> DatabaseCopy:
+        """The database."""
+        del envelope, spark
+        from spark_sink.sinks.shared.feed import delivered_up_to
+
+        delivered = delivered_up_to(Spool.at(absolute(spool)), sink.name)
+        return DatabaseCopy(sink.address(source), delivered, sink.tables, sink.columns)
 
     def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
         """Writes their rows as the source has them."""

@@ -142,18 +142,33 @@ def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, ke
     )
 
 
-def backfill_statement(table: LakeTable, target: str, rows: str) -> str:
-    """Merges rows of a backfill: a row that has changed since gets only the columns that its changes did not name."""
+def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_deleted: bool) -> str:
+    """Merges rows of a backfill: a row that has changed since gets only the columns that its changes did not name.
+
+    Args:
+        table: the table.
+        target: the table, as a statement names it.
+        rows: the view of the rows; those of a repair may be deleted.
+        keeps_deleted: whether a deleted row stays, with ``_is_deleted`` and its last values.
+    """
+    values = _values_of(table)
     known = {
         name: f"CASE WHEN array_contains(t.{CAPTURED}, {_text(name)}) THEN t.{quoted(name)} ELSE s.{quoted(name)} END"
-        for name in _values_of(table)
+        for name in values
     }
-    rows_of_backfill = {name: f"s.{quoted(name)}" for name in _values_of(table)}
+    written = {
+        name: f"CASE WHEN s.{DELETED} THEN t.{quoted(name)} ELSE s.{quoted(name)} END"
+        if keeps_deleted
+        else f"s.{quoted(name)}"
+        for name in values
+    }
+    fills = f"t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} AND NOT s.{DELETED}"
+    deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
-        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}"
-        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**rows_of_backfill, **_LAST, CAPTURED: NOTHING})}"
-        f" WHEN MATCHED AND t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} THEN {_updated({**known, CAPTURED: NOTHING})}"
-        f" WHEN NOT MATCHED THEN {_inserted(table, NOTHING)}"
+        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}{deletes}"
+        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**written, **_LAST, CAPTURED: NOTHING})}"
+        f" WHEN MATCHED AND {fills} THEN {_updated({**known, CAPTURED: NOTHING})}"
+        f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN {_inserted(table, NOTHING)}"
     )
 
 

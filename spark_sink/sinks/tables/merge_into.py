@@ -203,7 +203,9 @@ class TablesWriter:
                 max(row["last"] for row in counts),
                 {row["object"]: row["events"] for row in counts},
             )
-            keeps = frozenset(merged.events) if self._options.deletes == "flag" else tombstones
+            keeps = frozenset[str]() if of_backfill else tombstones  # a repair deletes what no later row restores
+            if self._options.deletes == "flag":
+                keeps = frozenset(merged.events)
             self._compared.clear()
             due = [row for row in counts if not is_stopped(row["object"])]
             with writing(events.sparkSession):
@@ -347,9 +349,9 @@ class _Merging:
     of_backfill: bool
 
     def statement(self, table: LakeTable, target: str, rows: str, *, whole: bool) -> str:
-        if self.of_backfill:
-            return backfill_statement(table, target, rows)
         keeps = table.source in self.keeps_deleted
+        if self.of_backfill:
+            return backfill_statement(table, target, rows, keeps_deleted=keeps)
         return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
 
 

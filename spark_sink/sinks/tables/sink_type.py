@@ -18,6 +18,7 @@ from spark_sink.sinks.tables.reserved_names import FORMATS, kept_names
 from spark_sink.sources.changes.known_tables import type_name
 
 if TYPE_CHECKING:
+    from connector.config.replicas import Replica
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
@@ -107,6 +108,15 @@ class TablesSink(SparkSinkType[TablesConfig]):
         from spark_sink.sinks.tables.delivery import TablesDelivery
 
         return TablesDelivery(config, sink, feed)
+
+    def replica(
+        self, sink: TablesConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig
+    ) -> "Replica":
+        """The tables, read by Spark."""
+        del source, envelope
+        from spark_sink.sinks.tables.reading.replica import TablesReplica
+
+        return TablesReplica(sink, spool, spark)
 
     def replay_into(self, config: Config, sink: TablesConfig) -> "AbstractContextManager[Replay]":
         """Merges or appends in Spark."""

@@ -53,10 +53,11 @@ def keep_statement(table: BigQueryTable, changed: str, staging: str) -> str:
 def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: str, bounds: str = "") -> str:
     """Merges a backfill's lines in table ``staging`` into table ``into``.
 
-    A line whose row has no later change is written as it is. Of a row that later changes decided, nothing is written;
-    of another row, the columns that no later change named.
+    A line whose row has no later change is written as it is, or deletes the row. Of a row that later changes decided,
+    nothing is written; of another row, the columns that no later change named.
     """
     t, s = free_names(table, *ALIASES)
+    deleted = added(table)[1]
     kept_whole, kept = free_names(table, _WHOLE, _COLUMNS)
     same = same_row(table, t, s)
     if bounds:
@@ -72,12 +73,16 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
     fill = (
-        f" WHEN MATCHED AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL THEN UPDATE SET {filled}" if others else ""
+        f" WHEN MATCHED AND NOT {s}.{deleted} AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL"
+        f" THEN UPDATE SET {filled}"
+        if others
+        else ""
     )
     return (
         f"MERGE `{into}` {t} USING ({_with_changes(table, staging, changed)}) {s} ON {same}"
+        f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {written}{fill}"
-        f" WHEN NOT MATCHED AND NOT {s}.{kept_whole} THEN INSERT ({names}) VALUES ({values})"
+        f" WHEN NOT MATCHED AND NOT {s}.{deleted} AND NOT {s}.{kept_whole} THEN INSERT ({names}) VALUES ({values})"
     )
 
 

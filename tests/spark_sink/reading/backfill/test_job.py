@@ -11,14 +11,13 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from connector.errors import VersionRetentionError
-from connector.spanner.snapshot import result_rows
+from connector.spanner.snapshot import result_rows, segments
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import plans, progress_of
 from connector.spool.reading import Spool
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from emulator.scenario.contents_at import contents_at
-from spark_sink.reading.backfill import partitions
 from tests.connector.spanner.snapshot.scripted import serving
 from tests.spark_sink.reading.backfill.jobs import (
     InProcessJob,
@@ -120,8 +119,8 @@ def test_no_wave_is_started_while_the_spool_is_full(tmp_path: Path) -> None:
 
 
 def test_a_large_partition_is_several_segments_of_one_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "SEGMENT_BYTES", 1)
-    monkeypatch.setattr(partitions, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(segments, "BATCH_BYTES", 1)
     monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1)
     with serving(transactions=400) as server:
         own, document = recorded(server, tmp_path)

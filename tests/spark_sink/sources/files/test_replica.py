@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.config.replicas import Selection
-from connector.config.sections import EnvelopeConfig, SourceConfig
+from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import sink_type
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
@@ -91,14 +91,14 @@ def test_files_that_cannot_be_compared_are_refused(
 ) -> None:
     sink = FilesConfig.model_validate({"path": str(tmp_path), **options})
     with pytest.raises(ConfigurationError, match=message):
-        sink_type("files").replica(sink, SOURCE, spool.path, envelope)
+        sink_type("files").replica(sink, SOURCE, spool.path, envelope, SparkConfig())
 
 
 def test_bigquerys_changelog_is_refused(spool: SpoolMaker) -> None:
     kind = sink_type("bigquery")
     sink = kind.config_type.model_validate({"type": "bigquery", "dataset": "replica", "mode": "changelog"})
     with pytest.raises(ConfigurationError, match="tables of the mode changelog cannot be verified"):
-        kind.replica(sink, SOURCE, spool.path, DATASTREAM)
+        kind.replica(sink, SOURCE, spool.path, DATASTREAM, SparkConfig())
 
 
 def test_an_avro_update_that_omits_columns_says_that_null_is_ambiguous(spool: SpoolMaker, tmp_path: Path) -> None:

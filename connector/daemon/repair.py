@@ -1,0 +1,131 @@
+"""``spanner-cdc verify --repair``: delivers the rows that differ at a destination, as they are in Spanner.
+
+A repair is a backfill of these rows alone (:mod:`connector.daemon.backfill`). Its timestamp is chosen once its tables
+count as unfinished, so that a sink remembers what later changes delete. Its rows are read before it is recorded, and
+then delivered by the process of a backfill. One that was killed meanwhile continues with what is not delivered.
+"""
+
+import functools
+import time
+from pathlib import Path
+
+from connector.config.loading import Config
+from connector.daemon.backfill import BackfillOptions, check_rejected, delivered, recorded
+from connector.daemon.backfill_requests import Requests
+from connector.errors import ConfigurationError
+from connector.log import Log, terminal
+from connector.proof.verify.differing_keys import DifferingKeys
+from connector.proof.verify.repairing import RepairFiller
+from connector.proof.verify.report import RepairReport
+from connector.reader.change_stream import opened
+from connector.reader.stopping import StopRequest
+from connector.spanner.versions import row_versions
+from connector.spool.backfill.documents import Backfill
+from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, withdraw
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
+from connector.spool.writing import sole_writer
+from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_thread
+
+_log = Log(__name__)
+
+
+async def finish_earlier(config: Config, path: Path, stop: StopRequest) -> None:
+    """Delivers what an earlier repair has left, before anything is compared.
+
+    Args:
+        config: the configuration.
+        path: its file, for the process of Spark.
+        stop: lets what is read be delivered, and ends.
+
+    Raises:
+        ConfigurationError: a backfill is not finished: its rows would count as missing.
+        SpannerCdcError: one clear line.
+    """
+    spool = Spool.at(absolute(config.spool.path))
+    await in_thread(functools.partial(withdraw, spool))
+    for one in await in_thread(functools.partial(backfills, spool)):
+        number = one.document.number
+        if one.progress.is_done or await in_thread(functools.partial(_is_continued, spool, number)):
+            continue
+        if not one.document.is_repair:
+            unfinished = f"backfill {number} of the spool at {spool.path} is not finished"
+            raise ConfigurationError([f"--repair: {unfinished}: run `spanner-cdc backfill CONFIG` first"])
+        if one.progress.lost:
+            await in_thread(functools.partial(_give_up, spool, one))
+            continue
+        _log.info("an earlier repair is finished first", number=number)
+        await _delivered(config, path, stop, one.document)
+
+
+async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingKeys, report: RepairReport) -> None:
+    """Delivers the rows with these keys as they are now in Spanner.
+
+    Args:
+        config: the configuration.
+        path: its file, for the process of Spark.
+        stop: lets what is read be delivered, and ends.
+        keys: of the rows.
+        report: gets the repair's timestamp, and is marked once it is delivered.
+
+    Raises:
+        DataLostError: it could not be merged: run it again.
+        SinkFailedPermanentlyError: it is done, but it has stopped tables.
+        SpannerCdcError: one clear line; what is recorded is delivered by the next run.
+    """
+    spool = Spool.at(absolute(config.spool.path))
+    header = spool.check_source(config.source.name)
+    fill = RepairFiller(config.source, config.envelope.stream_name, keys).fill
+    async with opened(config.source, started=True) as stream:
+        versions = await row_versions(stream.client, stream.dialect)
+        tables = [table for table in stream.stream.tables if table.table in keys.tables]
+        known = await in_thread(functools.partial(backfills, spool))
+        document = await in_thread(
+            functools.partial(
+                recorded,
+                spool,
+                header,
+                stream,
+                versions,
+                Requests.of(stream),
+                tables,
+                after=len(known),
+                why="repair",
+                fill=fill,
+            )
+        )
+    report.timestamp = document.timestamp
+    await _delivered(config, path, stop, document)
+    found = find(spool, document.number)
+    report.is_delivered = found is not None and found.progress.is_done
+
+
+async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:
+    stop.reading = True
+    options, metrics = BackfillOptions(), ReaderMetrics()
+    await delivered(config, path, stop, document, options=options, metrics=metrics, screen=terminal())
+    check_rejected(find(Spool.at(absolute(config.spool.path)), document.number))
+
+
+def _is_continued(spool: Spool, number: int) -> bool:
+    return any(one.document.continues == number for one in backfills(spool))
+
+
+def _give_up(spool: Spool, one: RecordedBackfill) -> None:
+    """Ends a repair that could not be merged at its timestamp: the rows that still differ are found again.
+
+    Another one, without tables, continues it, so that no sink remembers anything for it.
+    """
+    _log.warning("an earlier repair is given up", number=one.document.number, reason=one.progress.why_lost)
+    with sole_writer(one.spool):  # its process would still deliver
+        record(
+            spool,
+            spool.header(),
+            (),
+            timestamp=lambda: one.document.timestamp,
+            why="repair",
+            dialect=one.document.dialect,
+            continues=one.document.number,
+            now=time.time_ns(),
+        )

@@ -1,0 +1,31 @@
+"""The campaign of repairs: its short form."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.servers import MakeDatabase
+from tests.java import java_options
+from tests.spark_sink.reading.repairs.campaign import Campaign
+from tests.spark_sink.reading.repairs.damages import damaged
+
+
+@pytest.mark.emulator
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("sink", "dialect", "kills"),
+    [
+        ("files", "googlesql", 1),
+        ("spanner", "googlesql", 1),
+        pytest.param("merge-load", "postgresql", 0, marks=pytest.mark.slow),
+        pytest.param("append-only", "googlesql", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_damages_and_deletes_lost_in_a_gap_are_repaired_under_load_though_a_repair_is_killed(
+    sink: str, dialect: str, kills: int, database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", java_options())
+    sample = database(dialect=dialect, value_capture_type="NEW_ROW")
+    with damaged(sink, tmp_path, sample) as target:
+        assert Campaign(sample, target, tmp_path, rows=1000, seed=3).run(damages=50, kills=kills) == ""

@@ -1,0 +1,1 @@
+"""Lakehouse tables that are read for `verify`, and repaired."""
