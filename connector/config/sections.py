@@ -158,6 +158,9 @@ class SpoolConfig(Section):
     """The time for which an epoch gathers complete transactions before it is sealed."""
     max_bytes: Size = Field(default=10 * 1024**3, gt=0)
     """Bytes of segments, manifests and cuts; beyond this the reader waits for its consumers."""
+    keep: Duration = 0
+    """The commit time that epochs are kept for, also when all consumers have passed them; up to four fifths of
+    ``max_bytes``."""
 
     @model_validator(mode="before")
     @classmethod

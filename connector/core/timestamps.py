@@ -93,3 +93,12 @@ def format_rfc3339(nanos: int) -> str:
     second, fraction = divmod(nanos, SECOND)
     digits = f"{fraction // 1000:06}" if fraction % 1000 == 0 else f"{fraction:09}"
     return f"{format_second(second)}.{digits}Z"
+
+
+_UNITS = (("d", 86400 * SECOND), ("h", 3600 * SECOND), ("m", MINUTE), ("s", SECOND))
+
+
+def format_duration(nanos: int) -> str:
+    """A duration for people, in the largest unit that it has one of: ``7d``, ``1.5h``, ``0.25s``."""
+    name, unit = next((one for one in _UNITS if nanos >= one[1]), _UNITS[-1])
+    return f"{nanos / unit:.3g}{name}"

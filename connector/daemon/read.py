@@ -276,6 +276,7 @@ async def _reader_and_sink(
         spool,
         max_bytes=config.spool.max_bytes,
         retention=stream.retention.period,
+        keep=config.spool.keep,
         metrics=metrics,
         key_order=stream.key_order(),
         continues=config.source.late_records == "dead-letter",

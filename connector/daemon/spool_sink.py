@@ -23,6 +23,7 @@ from connector.spool import consumers
 from connector.spool.late_store import LateStore
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
+from connector.spool.retention.pruning import Keeping
 from connector.spool.sink_report import reports_of
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
@@ -68,6 +69,7 @@ class SpoolSink:
         writer: the spool's writer.
         spool: the spool.
         max_bytes: the size from which on the reader waits.
+        keep: nanoseconds of commit time for which epochs are kept that all consumers are done with.
         retention: nanoseconds that Spanner keeps the stream's records.
         metrics: counters of the daemon.
         key_order: learns the order of new tables' keys; None where the positions of their columns give it.
@@ -85,6 +87,7 @@ class SpoolSink:
         *,
         max_bytes: int,
         retention: int,
+        keep: int = 0,
         metrics: ReaderMetrics,
         key_order: KeyOrder | None = None,
         continues: bool = False,
@@ -92,6 +95,7 @@ class SpoolSink:
         self.writer = writer
         self.spool = spool
         self._max_bytes = max_bytes
+        self._keeping = Keeping.within(keep, max_bytes)
         self._retention = retention
         self._metrics = metrics
         metrics.retention = retention
@@ -216,9 +220,10 @@ class SpoolSink:
 
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
+        prune = functools.partial(self.writer.prune, now=time.time_ns(), keeping=self._keeping, **options)
         async with self._lock:
-            await in_thread(functools.partial(self.writer.prune, now=time.time_ns(), **options))
-        self._metrics.spool_bytes = self.writer.bytes
+            await in_thread(prune)
+        self._metrics.spool_bytes, self._metrics.kept_less = self.writer.bytes, self.writer.kept_less
         self._warn_of_strays()
 
     async def _collect_sink_reports(self) -> None:

@@ -3,7 +3,7 @@
 A seal writes the segment, then new schemas, then a large cut, and then creates the manifest: only the last makes the
 epoch exist. The spool's lock keeps out a second daemon of this machine. A manifest is created and never overwritten,
 which keeps out a daemon that the lock does not reach (:mod:`connector.spool.guards`). What the spool keeps, and what is
-pruned, is in :mod:`connector.spool.retention`.
+pruned, is in :mod:`connector.spool.retention.pruning`.
 """
 
 import secrets
@@ -16,6 +16,7 @@ import numpy as np
 
 from connector.core.changes import Changes, chunks, integers
 from connector.core.epoch import SealedEpoch
+from connector.core.health.alarms import KeptLess
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder
@@ -24,7 +25,7 @@ from connector.spool.cuts import CutWriter, cut_path
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import CUT_VERSION, PARTS_VERSION, VERSION, Manifest, SegmentFile, SourceName
 from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
-from connector.spool.retention import PRUNE_GRACE, SpoolRetention
+from connector.spool.retention.pruning import NOT_KEPT, PRUNE_GRACE, Keeping, SpoolRetention
 from connector.spool.segments import SegmentBuffer
 
 WRITER_LOCK = "writer.lock"
@@ -176,6 +177,11 @@ class SpoolWriter:
         """Consumers that are done with epochs of another copy of this spool, as the last prune found."""
         return self._retention.strays
 
+    @property
+    def kept_less(self) -> KeptLess | None:
+        """The shortage against ``spool.keep``, because of the spool's size; None if all is kept."""
+        return self._retention.kept_less
+
     def seal(self, epoch: SealedEpoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
 
@@ -271,9 +277,12 @@ class SpoolWriter:
         self._retention.add(manifest, size)
         return manifest
 
-    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
-        """Deletes epochs that every consumer has passed: see :meth:`connector.spool.retention.SpoolRetention.prune`."""
-        return self._retention.prune(now=now, grace=grace)
+    def prune(self, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
+        """Deletes epochs that every consumer has passed.
+
+        See :meth:`connector.spool.retention.pruning.SpoolRetention.prune`.
+        """
+        return self._retention.prune(now=now, grace=grace, keeping=keeping)
 
     def _delete_files_of(self, number: int, files: Sequence[SegmentFile]) -> None:
         """Deletes what was written for an epoch that another daemon has sealed, and may have swept already."""

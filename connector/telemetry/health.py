@@ -41,6 +41,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         retries(metrics, consumers, now),
         metrics.failed_sinks,
         metrics.complete,
+        metrics.kept_less,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from connector.core.changes import Changes, integers
 from connector.core.epoch import SealedEpoch
-from connector.core.health.alarms import AlarmLog, FailedSink, Mended
+from connector.core.health.alarms import AlarmLog, FailedSink, KeptLess, Mended
 from connector.core.health.retries import RetryLog
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.partitions.partition import Partition
@@ -49,7 +49,7 @@ class ReaderMetrics:
     called from any thread. ``earlier_restarts`` are those of sinks in their reports before this process started; None
     until they are read. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the
     environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start`` the timestamp after
-    which reading began; 0 until they are known.
+    which reading began; 0 until they are known. ``kept_less`` is how much less the spool keeps than is to be kept.
     """
 
     watermark: int = 0
@@ -105,6 +105,7 @@ class ReaderMetrics:
     endpoint: str = ""
     proxy: str = ""
     max_bytes: int = 0
+    kept_less: KeptLess | None = None
     start: int = 0
 
     @property

@@ -174,7 +174,8 @@ def _default(name: str, info: FieldInfo) -> str:
 
 def _duration(nanoseconds: int) -> str:
     seconds = nanoseconds // 10**9
-    return next(f"{seconds // each}{unit}" for unit, each in _UNITS if seconds % each == 0 and seconds >= each)
+    found = (f"{seconds // each}{unit}" for unit, each in _UNITS if seconds % each == 0 and seconds >= each)
+    return next(found, "0s")
 
 
 def _size(size: int) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
 from connector.core.health.states import ALIVE, StateRecord, StreamState
-from connector.core.timestamps import SECOND, format_rfc3339, format_second
+from connector.core.timestamps import SECOND, format_duration, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
 """Shares of Spanner's retention that are used up."""
@@ -88,6 +88,21 @@ class FailedSink:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptLess:
+    """Less is kept in the spool than ``spool.keep`` says, because of its size; all in nanoseconds.
+
+    Attributes:
+        since: when the first epoch was deleted early, since 1970.
+        keep: the option.
+        kept: the commit time that the spool spans.
+    """
+
+    since: int
+    keep: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts from which alarms are derived; timestamps are Unix nanoseconds, 0 where there is none.
 
@@ -107,6 +122,7 @@ class Facts:
         sink_restarts: times that the sink's process was restarted.
         retries: what has failed for long, and is retried.
         failed_sinks: sinks that have ended with an error, and have delivered nothing since.
+        kept_less: how much less is kept than is to be; None if all is.
     """
 
     now: int
@@ -123,6 +139,7 @@ class Facts:
     retries: Sequence[Retry] = ()
     failed_sinks: Sequence[FailedSink] = ()
     complete: int = 0
+    kept_less: KeptLess | None = None
 
     @property
     def spooled(self) -> int:
@@ -291,6 +308,13 @@ def _of_spool(facts: Facts) -> Iterator[Alarm]:
             message,
             "The reader waits once it is full. Raise spool.max_bytes, or see to it.",
         )
+    if less := facts.kept_less:
+        message = (
+            f"the spool keeps {format_duration(less.kept)} of the {format_duration(less.keep)} that spool.keep says,"
+            f" since {format_second(less.since // SECOND)}Z: more is larger than four fifths of spool.max_bytes"
+        )
+        hint = "Older epochs are deleted, as no consumer needs them. Raise spool.max_bytes, or lower spool.keep."
+        yield Alarm("spool_keeps_less", "WARNING", message, hint)
 
 
 def _of_sink(facts: Facts) -> Iterator[Alarm]:

@@ -11,12 +11,15 @@ from connector.daemon import spool_sink
 from connector.daemon.spool_sink import SpoolSink
 from connector.errors import SpoolError
 from connector.reader.stopping import StopRequest
+from connector.spool import consumers
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, initialize
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_thread
 from tests.connector.builders import AT
-from tests.connector.spool.sealing import NAME, SINGERS, writer_of
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, sealed, writer_of
 
 
 class Prunes:
@@ -90,3 +93,20 @@ def test_a_thread_is_waited_for_however_often_its_waiter_is_cancelled() -> None:
         assert ended.is_set()
 
     asyncio.run(main())
+
+
+def test_what_is_only_kept_goes_before_the_reader_waits_for_a_full_spool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = Spool.at(tmp_path / "spool")
+    initialize(spool, NAME, AT, "now", [SINGERS])
+    writer, metrics = writer_of(spool), ReaderMetrics()
+    sealed(writer, 6)
+    consumers.record(spool, "c", 6, now=NOW)
+    sink = SpoolSink(writer, spool, max_bytes=writer.bytes, retention=1, keep=3600 * SECOND, metrics=metrics)
+    assert asyncio.run(sink.room(asyncio.Event()))
+    assert spool.floor() == 3, "a fifth of the limit is free again"
+    assert metrics.kept_less is not None
+    (alarm,) = [one for one in raised(metrics, ConsumerStates(spool)) if one.name == "spool_keeps_less"]
+    assert alarm.message.startswith("the spool keeps 4s of the 1h that spool.keep says, since 20")
+    assert "the spool is full" not in capsys.readouterr().err

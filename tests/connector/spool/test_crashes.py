@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from connector.spool.reading import Spool
-from connector.spool.retention import SpoolRetention
+from connector.spool.retention.pruning import SpoolRetention
 from connector.spool.storage.local import LocalStore
 from connector.spool.storage.store import FileStore
 from connector.spool.writing import initialize

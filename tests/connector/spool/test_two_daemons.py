@@ -84,7 +84,7 @@ def test_a_floor_that_another_daemon_has_set_stays(spool: Spool) -> None:
     late, other = writer_of(spool), writer_of(spool)
     assert other.prune(now=NOW, grace=0) == 3
     with pytest.raises(SpoolInUseError, match="another daemon has written"):
-        late._retention._set_floor(2)
+        late._retention._set_floor(2, None)
     assert spool.floor() == 4
 
 

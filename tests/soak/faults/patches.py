@@ -21,7 +21,7 @@ from connector.spool import consumers
 from connector.spool.lifecycle import RESERVE
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.retention import PRUNE_GRACE, SpoolRetention
+from connector.spool.retention.pruning import PRUNE_GRACE, SpoolRetention
 from connector.spool.storage.local import LocalStore
 from connector.spool.storage.local_files import LocalFile
 from connector.spool.writing import SpoolWriter

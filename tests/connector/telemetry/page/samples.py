@@ -17,6 +17,7 @@ ALARMS = {
     "sink_restarted": ("WARNING", "the sink was restarted 3 times, last at 2026-03-01T08:00:00Z"),
     "consumer_behind": ("WARNING", "consumer files is 40 epochs, 1200 s, behind the spool"),
     "spool_nearly_full": ("WARNING", "the spool holds 95% of spool.max_bytes"),
+    "spool_keeps_less": ("WARNING", "the spool keeps 2.1d of the 7d that spool.keep says"),
     "tables_stopped": ("ERROR", "the sink has stopped tables: Albums"),
     "dead_letters": ("WARNING", "3 rows became dead letters since the spool began"),
     "paused_for_long": ("WARNING", "the stream is paused since 2026-03-01T08:00:00Z"),

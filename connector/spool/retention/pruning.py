@@ -10,7 +10,10 @@ up. Such segments are looked for at the next seals, and once more with the files
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
+from connector.core.health.alarms import KeptLess
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, SpoolInUseError
 from connector.log import Log
@@ -18,7 +21,8 @@ from connector.spool import consumers
 from connector.spool.guards import update, written_by_another
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool, manifest_path, segment_path
-from connector.spool.retained_epochs import RetainedEpochs
+from connector.spool.retention.floor import PATH, FloorDocument, KeptTooShort, floor_in
+from connector.spool.retention.retained_epochs import RetainedEpochs
 from connector.spool.storage.store import contents
 from connector.spool.summaries import EpochSummary, block_end, block_path, blocks_between, in_short, to_block
 
@@ -28,10 +32,36 @@ PRUNE_GRACE = 60 * SECOND
 PRUNE_AT_ONCE = 500
 """Epochs that are deleted at a time: sealing waits meanwhile, and object storage is slow."""
 
+MOST_KEPT = 0.8
+"""The share of ``spool.max_bytes`` up to which epochs are kept that every consumer has passed; the rest is for those
+that consumers still need, so that the reader waits for a consumer and never for what is only kept."""
+
 LATE_EPOCHS = 20
 """Epochs for which segments that tasks write after the seal are looked for with each seal: some minutes."""
 
 _log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """For how long epochs are kept that every consumer has passed.
+
+    Attributes:
+        span: nanoseconds of commit time before the watermark of the newest epoch. No clock of a machine counts, so an
+            epoch that a reader of the same spool finds too old stays so.
+        most_bytes: beyond these the oldest go before that; 0 for no limit.
+    """
+
+    span: int = 0
+    most_bytes: int = 0
+
+    @classmethod
+    def within(cls, span: int, max_bytes: int) -> Self:
+        """Of the options ``spool.keep`` and ``spool.max_bytes``."""
+        return cls(span, int(max_bytes * MOST_KEPT))
+
+
+NOT_KEPT = Keeping()
 
 
 class SpoolRetention:
@@ -59,7 +89,8 @@ class SpoolRetention:
         self._is_warned = False
         self._listed: dict[int, frozenset[str]] = {}
         """The segments of the newest epochs that tasks have written, by number."""
-        self._floor = contents(spool.storage, "floor.json")
+        self._floor = contents(spool.storage, PATH)
+        self._short = floor_in(self._floor, spool.storage.full(PATH)).short
         self._floor_set_at = 0
         self.strays: tuple[str, ...] = ()
         self._epochs = RetainedEpochs()
@@ -71,6 +102,14 @@ class SpoolRetention:
     def bytes(self) -> int:
         """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
         return self._epochs.bytes
+
+    @property
+    def kept_less(self) -> KeptLess | None:
+        """The shortage of what is kept, because of the spool's size; None if nothing was deleted early."""
+        first, newest = self._epochs.find(self._epochs.first), self._epochs.find(self._newest)
+        if self._short is None or first is None or newest is None:
+            return None
+        return self._short.less(newest.watermark_high - first.watermark_low)
 
     def _read_epochs(self, progress: Callable[[int], None]) -> None:
         for run in self._spool.runs(self._swept + 1, self._newest):
@@ -120,8 +159,8 @@ class SpoolRetention:
             unlisted = [path for path in found if path not in self._listed.get(_number_of(path), (path,))]
             self._spool.storage.delete(*unlisted)
 
-    def prune(self, *, now: int, grace: int = PRUNE_GRACE) -> int:
-        """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal.
+    def prune(self, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
+        """Deletes epochs that every consumer has passed, ``grace`` nanoseconds after their seal, and not kept further.
 
         The newest epoch stays, and everything stays while no consumer is known.
 
@@ -145,21 +184,47 @@ class SpoolRetention:
             return 0
         last = first - 1
         most = min(*(consumer.epoch for consumer in known), self._newest - 1, last + PRUNE_AT_ONCE)
+        most = min(most, max(self._last_outdated(keeping, most), self._last_too_many(keeping)))
         # If the clock was set back, epochs were sealed in its future: they must not be kept for that long.
         while last < most and abs(now - self._epochs[last + 1].sealed_at) >= grace:
             last += 1
         if last < first:
             return 0
-        self._set_floor(last + 1)
+        short = self._too_short(last, keeping, now)
+        self._set_floor(last + 1, short)
         self._floor_set_at = now
         if any(consumer.epoch < last for consumer in consumers.consumers(self._spool)):
             # One has registered meanwhile, perhaps before it saw the new floor: it keeps what it was promised.
-            self._set_floor(first)
+            self._set_floor(first, short)
             return 0
         pruned = self._epochs.between(range(first, last + 1))
         self._epochs.drop(pruned)
         self._delete(pruned)
         return len(pruned)
+
+    def _last_outdated(self, keeping: Keeping, most: int) -> int:
+        """The last epoch up to ``most`` that is older than what is kept; one before the first if there is none."""
+        if not keeping.span:
+            return most
+        since, last = self._epochs[self._newest].watermark_high - keeping.span, self._epochs.first - 1
+        while last < most and self._epochs[last + 1].watermark_high <= since:
+            last += 1
+        return last
+
+    def _last_too_many(self, keeping: Keeping) -> int:
+        """The last of the oldest epochs that go although they are to be kept, because all of them are too large."""
+        return self._epochs.last_above(keeping.most_bytes) if keeping.span and keeping.most_bytes else 0
+
+    def _too_short(self, last: int, keeping: Keeping, now: int) -> KeptTooShort | None:
+        """The record that less is kept than is to be, once the epochs up to ``last`` are deleted."""
+        since = self._epochs[self._newest].watermark_high - keeping.span
+        if not keeping.span or self._epochs[last + 1].watermark_low <= since:
+            return None
+        before = self._short
+        gives_up = self._epochs[last].watermark_high > since
+        if before is None and not gives_up:
+            return None  # more was to be kept only after these were deleted
+        return KeptTooShort(since=before.since if before else now, keep=keeping.span)
 
     def _is_stray(self, consumer: consumers.Consumer) -> bool:
         """True if the epoch that a consumer is done with is not this spool's: then it still needs this spool's."""
@@ -182,11 +247,11 @@ class SpoolRetention:
         names = self._spool.storage.list("segments", f"{first:020d}", f"{last + 1:020d}")
         return [f"segments/{name}" for name in names]
 
-    def _set_floor(self, first: int) -> None:
+    def _set_floor(self, first: int, short: KeptTooShort | None) -> None:
         # The writer's id makes these bytes unique: if they are read back, the write was this writer's.
-        data = b'{"version":1,"first":%d,"writer":"%s"}' % (first, self._writer.encode())
-        update(self._spool, "floor.json", self._floor, data)
-        self._floor = data
+        data = FloorDocument(first=first, writer=self._writer, short=short).to_json()
+        update(self._spool, PATH, self._floor, data)
+        self._floor, self._short = data, short
 
     def _sweep(self) -> None:
         """Deletes files without an epoch, up to the newest epoch, and summarizes the blocks that are complete."""

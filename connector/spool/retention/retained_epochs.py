@@ -52,6 +52,17 @@ class RetainedEpochs:
             if epoch in self._epochs:
                 self._epochs[epoch] = in_short(self._epochs[epoch])
 
+    def last_above(self, most_bytes: int) -> int:
+        """The last of the oldest epochs that have to go, so that at most ``most_bytes`` are left; 0 if none has to."""
+        left, last, cuts = self.bytes, 0, Counter[str]()
+        while left > most_bytes and (one := self._epochs.get(last + 1 if last else self.first)) is not None:
+            last = one.epoch
+            left -= one.held
+            if one.cut_path:
+                cuts[one.cut_path] += 1
+                left -= one.cut_bytes if cuts[one.cut_path] == self._cuts[one.cut_path] else 0
+        return last
+
     def drop(self, epochs: Sequence[EpochSummary]) -> None:
         """Removes the oldest epochs."""
         for one in epochs:

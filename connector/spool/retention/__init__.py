@@ -1,0 +1,1 @@
+"""The epochs that a spool keeps: pruning, and the record of the first that is left."""
