@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connector import log
 from connector.config.destination import check_kept
 from connector.config.loading import Config, load
+from connector.config.sink_start import check_start
 from connector.config.spark_checkpoint import check_checkpoint
 from connector.errors import REASON_TO, TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
@@ -148,6 +149,7 @@ def side_by_side(config: Config) -> Config:
 
 def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
     check_kept(config)
+    check_start(config)
     check_checkpoint(config)
     with (
         running(config, events, verbose=verbose) as (spark, has_delivered),

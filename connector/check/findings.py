@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from connector.check.keeping import warnings_of_keep
 from connector.check.needs import NEEDS, Needs
 from connector.check.offline import offline_errors, sink_locations
 from connector.check.starts import start_of_spool
 from connector.config.destination import check_kept
 from connector.config.loading import Config
+from connector.config.sink_start import check_start
 from connector.config.sinks import WatchedStream, sink_type
 from connector.config.spark_checkpoint import check_checkpoint
 from connector.core.records import INITIAL_TOKEN
@@ -49,11 +51,11 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
     of_spool, newest = _errors_of_spool(config) if is_usable else ([], None)
     errors += of_spool
     if needs.sink and newest is not None:
-        errors += _errors_of(check_kept, config)
+        errors += [*_errors_of(check_kept, config), *_errors_of(check_start, config)]
     if needs.sink and needs.spark and not of_spool and is_usable:
         errors += _errors_of(partial(check_checkpoint, of_copies=True), config)
     kind, sink = sink_type(config.sink.type), config.sink
-    warnings: list[str] = []
+    warnings = list(warnings_of_keep(Spool.at(config.spool.path), config.spool)) if newest and not of_spool else []
     estimates: list[str] = []
     watched: WatchedStream | None = None
     try:
@@ -62,7 +64,7 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
             watched = watched_stream(stream, config)
             if needs.sink:
                 errors += kind.stream_errors(sink, watched)
-                warnings = kind.warnings(sink, watched)
+                warnings += kind.warnings(sink, watched)
             await _check_range(stream, config, newest, is_readable=not of_spool)
     except ConfigurationError as error:
         errors += error.errors
@@ -112,6 +114,7 @@ async def check_sink(config: Config) -> None:
         SpannerCdcError: Spanner cannot be reached.
     """
     check_kept(config)
+    check_start(config)
     check_checkpoint(config)
     kind = sink_type(config.sink.type)
     if not kind.stream_decides(config.sink):

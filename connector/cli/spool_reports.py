@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill_report import Report, described, healed, lines_of
+from connector.daemon.backfill_report import Report, described, healed, incompleteness, lacking, lines_of
 from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.records import backfills, healing
@@ -69,6 +69,7 @@ def _spool_report(spool: Spool) -> Report:
                 "behind_epochs": latest - consumer.epoch,
                 "behind_rows": behind[consumer.epoch],
                 "updated": format_rfc3339(consumer.updated),
+                **incompleteness(spool, consumer.consumer),
             }
             for consumer in known
         ],
@@ -130,6 +131,7 @@ def spool_text(report: Report) -> str:
     lines += [
         f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
         f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"
+        f"{lacking(consumer)}"
         for consumer in known
     ] or ["  no consumer is registered: nothing is pruned"]
     lines += [

@@ -25,6 +25,7 @@ from pydantic import field_validator, model_validator
 
 from connector.config.replicas import DatabaseCopy, Replica
 from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
+from connector.config.values import OLDEST, SinkStartText
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.consumers import DEFAULT
@@ -51,6 +52,9 @@ class SinkConfig(Section):
     """The kind of destination."""
     name: str = ""
     """The sink's consumer in the spool; by default the type. Another for a second sink of one spool."""
+    start: SinkStartText = OLDEST
+    """The start while the spool has no record of the sink: ``oldest`` that is kept, ``now``, an offset from the newest
+    epoch such as ``-2h``, or RFC 3339 in quotes."""
     dead_letters: str = "./dead-letters"
     """The store of rows that cannot be written: a folder, or ``gs://bucket/prefix``."""
     user_project: str | None = None
@@ -175,6 +179,10 @@ class SinkType(ABC, Generic[C]):
         would see a history that is incomplete. Without any, nothing is compared.
         """
         return {}
+
+    def starts_by_minute(self, sink: C) -> bool:
+        """True if what is written holds whole minutes, so that a new sink must start at a full one (``sink.start``)."""
+        return False
 
     def locations(self, sink: C) -> Sequence[Location]:
         """The places that must be writable."""

@@ -12,6 +12,9 @@ from pydantic import BeforeValidator
 
 from connector.core.timestamps import SECOND, parse
 
+OLDEST = "oldest"
+"""The start of a sink with what the spool keeps."""
+
 _UNITS = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 _SIZES: Mapping[str, int] = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -67,6 +70,18 @@ def parse_timestamp(value: object) -> str:
     return text
 
 
+def parse_sink_start(value: object) -> str:
+    """The text of the start of a sink: ``oldest``, or a point in time as of :func:`parse_timestamp`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    try:
+        return OLDEST if value == OLDEST else parse_timestamp(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("write now,", f"write {OLDEST}, now,")) from None
+
+
 def resolve_timestamp(text: str, now: int) -> int:
     """Nanoseconds since 1970 of a text that :func:`parse_timestamp` has accepted; ``now`` is Spanner's clock."""
     if text == "now":
@@ -89,3 +104,6 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 
 TimestampText = Annotated[str, BeforeValidator(parse_timestamp)]
 """A point in time as it was written; :func:`resolve_timestamp` makes nanoseconds of it."""
+
+SinkStartText = Annotated[str, BeforeValidator(parse_sink_start)]
+"""The start of a sink as it was written."""

@@ -13,6 +13,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log, draw
 from connector.progress import bar as share_drawn
+from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import RecordedBackfill, find
 from connector.spool.reading import Spool
@@ -23,6 +24,8 @@ Line = dict[str, str | int | float]
 
 _INTERVAL, _REDRAW = 5.0, 0.5
 """Seconds between two lines about the progress, and between two drawings of the bar."""
+
+_NAMED_TABLES = 5
 
 _log = Log(__name__)
 
@@ -126,6 +129,27 @@ def healed(gap: Report) -> str:
     if not tables:
         return "; `spanner-cdc backfill CONFIG` reads the tables again"
     return f"; read again by a backfill since, except for rows deleted within it: {', '.join(tables)}"
+
+
+def incompleteness(spool: Spool, consumer: str) -> Report:
+    """The tables of a sink that are incomplete before its start; empty if nothing is known to be missing.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    found = incomplete_tables(spool, consumer)
+    if not found:
+        return {}
+    return {"incomplete_before": format_rfc3339(max(found.values())), "tables_incomplete_before": sorted(found)}
+
+
+def lacking(consumer: Report) -> str:
+    """The end of a line about a consumer: which tables are incomplete, by :func:`incompleteness`."""
+    tables = consumer.get("tables_incomplete_before")
+    if not isinstance(tables, list):
+        return ""
+    more = f" and {len(tables) - _NAMED_TABLES} more" if len(tables) > _NAMED_TABLES else ""
+    return f"; incomplete before {consumer['incomplete_before']}: {', '.join(tables[:_NAMED_TABLES])}{more}"
 
 
 @asynccontextmanager

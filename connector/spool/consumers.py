@@ -17,7 +17,7 @@ from connector.spool.reading import Spool, to_json
 DEFAULT = "default"
 """The consumer that a query of Spark's is, unless it names another."""
 
-STARTED, DESTINATION, REPORT, KEPT = ".begun", ".destination", ".report", ".kept"
+STARTED, DESTINATION, REPORT, KEPT, START, MADE = ".begun", ".destination", ".report", ".kept", ".start", ".tables"
 """The endings of what a sink keeps beside its consumer's record; not .json, which would be a consumer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -94,11 +94,16 @@ def forget(spool: Spool, name: str) -> None:
     Raises:
         SpoolError: there is no such consumer.
     """
-    recorded = [f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT, KEPT)]
+    recorded = [f"consumers/{name}{ending}" for ending in (STARTED, DESTINATION, REPORT, KEPT, START, MADE)]
     if find(spool, checked_name(name)) is None and not any(map(spool.storage.exists, recorded)):
         known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
         raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
     spool.storage.delete(_path(name), *recorded)
+
+
+def withdraw(spool: Spool, name: str) -> None:
+    """Removes the record of a consumer that has not read anything, so that it can be registered elsewhere."""
+    spool.storage.delete(_path(name))
 
 
 @contextmanager

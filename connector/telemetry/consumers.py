@@ -1,11 +1,13 @@
 """The consumers of a spool, as the status server reports them; read from the spool every few seconds."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from connector.core.health.retries import Retry
 from connector.errors import SpoolError
+from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
@@ -17,13 +19,15 @@ from connector.telemetry.retrying import Heard, retries_of_others
 class ConsumerState:
     """A consumer, the last epoch that it is done with, and that epoch's watermark; 0 if it is not known.
 
-    ``destination`` is where a sink delivers; empty if it is not known.
+    ``destination`` is where a sink delivers; empty if it is not known. ``incomplete`` are the tables that lack what was
+    committed before the sink started, each with that timestamp.
     """
 
     name: str
     epoch: int
     watermark: int
     destination: str = ""
+    incomplete: Mapping[str, int] = field(default_factory=dict)
 
 
 def delivered(one: ConsumerState, metrics: ReaderMetrics) -> int:
@@ -45,6 +49,7 @@ class ConsumerStates:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._heard = Heard()
+        self._complete: set[str] = set()
         self.known: tuple[ConsumerState, ...] = ()
         self.retries: tuple[Retry, ...] = ()
 
@@ -55,13 +60,26 @@ class ConsumerStates:
             self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True, heard=self._heard))
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}
             self.known = tuple(
-                before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch)
+                replace(
+                    before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch),
+                    incomplete=self._incomplete(one.consumer),
+                )
                 for one in consumers(self._spool, files)
             )
+            self._complete &= {one.name for one in self.known}
 
     def _state(self, name: str, epoch: int) -> ConsumerState:
         destination = next((one.destination for one in self.known if one.name == name), "")
         return ConsumerState(name, epoch, self._at(epoch), destination or self._destination(name))
+
+    def _incomplete(self, name: str) -> Mapping[str, int]:
+        """The tables that are incomplete before its start; of a consumer without any, the spool is not asked again."""
+        if name in self._complete:
+            return {}
+        found = incomplete_tables(self._spool, name)
+        if not found:
+            self._complete.add(name)
+        return found
 
     def _destination(self, name: str) -> str:
         with suppress(SpoolError, OSError):

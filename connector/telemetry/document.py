@@ -108,7 +108,7 @@ class SpoolNode(msgspec.Struct):
 
 
 class ConsumerNode(msgspec.Struct):
-    """A consumer of the spool and its lag; for a sink also its destination, deliveries, and newest published cut."""
+    """A consumer of the spool and its lag; for a sink also its destination, deliveries, newest cut, and start."""
 
     name: str
     epoch: int
@@ -120,6 +120,8 @@ class ConsumerNode(msgspec.Struct):
     delivered_at: str | UnsetType = UNSET
     complete_up_to: str | UnsetType = UNSET
     incomplete_tables: dict[str, str] | UnsetType = UNSET
+    incomplete_before: str | UnsetType = UNSET
+    tables_incomplete_before: list[str] | UnsetType = UNSET
 
 
 class SinkNode(msgspec.Struct):

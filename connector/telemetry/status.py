@@ -146,6 +146,9 @@ def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNo
         one.name, one.epoch, max(metrics.newest_epoch - one.epoch, 0), _or_unset(lag(delivered(one, metrics)))
     )
     node.destination = one.destination or UNSET
+    if one.incomplete:
+        node.incomplete_before = format_rfc3339(max(one.incomplete.values()))
+        node.tables_incomplete_before = sorted(one.incomplete)
     sink = metrics.deliveries.sinks.get(one.name)
     if sink is not None:
         node.batches, node.events, node.delivered_at = sink.batches, sink.events, _timestamp(sink.delivered_at)

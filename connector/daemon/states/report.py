@@ -7,16 +7,17 @@ from pathlib import Path
 
 from connector.check.needs import sections_of
 from connector.config.loading import load
-from connector.core.health.alarms import ConsumerLag, Facts, alarms, retention_used, summary
+from connector.core.health.alarms import ConsumerLag, Facts, KeptLess, alarms, retention_used, summary
 from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill_report import Report, rejected
+from connector.daemon.backfill_report import Report, incompleteness, lacking, rejected
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
+from connector.spool.retention.floor import floor_of
 from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts
 from connector.spool.summaries import EpochSummary, held_bytes
 from connector.telemetry.retrying import retries_of_others
@@ -70,6 +71,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
                 "epochs_behind": one.epochs_behind,
                 "lag_seconds": round(max(facts.now - one.watermark, 0) / SECOND, 1),
                 **_complete(cuts.get(one.name)),
+                **incompleteness(spool, one.name),
             }
             for one in facts.consumers
         ],
@@ -126,7 +128,13 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         sink_restarts=restarts(by_name),
         failed_sinks=failed_sinks(by_name),
         complete=complete,
+        kept_less=_kept_less(spool, epochs),
     )
+
+
+def _kept_less(spool: Spool, epochs: Sequence[EpochSummary]) -> KeptLess | None:
+    short = floor_of(spool).short
+    return short.less(epochs[-1].watermark_high - epochs[0].watermark_low) if short and epochs else None
 
 
 def _delivered(epochs: Sequence[EpochSummary], epoch: int, spooled: int) -> int:
@@ -168,7 +176,7 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         lines.append(f"  {used:.1%} of {whose} is used; data is lost in {retention['runway_seconds']} s")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
-        f" {consumer['lag_seconds']} s behind now{_completeness(consumer)}"
+        f" {consumer['lag_seconds']} s behind now{_completeness(consumer)}{lacking(consumer)}"
         for consumer in _parts(report, "consumers")
     ]
     lines += [

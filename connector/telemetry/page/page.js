@@ -219,7 +219,8 @@ function lists(status) {
       known(one.events) ? count(one.events) : "", known(one.complete_up_to) ? day(one.complete_up_to) : ""]),
     "no consumer has registered yet: nothing is deleted from the spool");
   const sink = status.sink || {};
-  const destinations = (status.consumers || []).map((one) => [`${one.name} delivers to`, one.destination]);
+  const destinations = (status.consumers || []).flatMap((one) => [[`${one.name} delivers to`, one.destination],
+    [`${one.name} is incomplete before`, one.incomplete_before]]);
   const lacking = (status.consumers || []).flatMap((one) => Object.entries(one.incomplete_tables || {})
     .map(([name, why]) => [`incomplete in ${one.name}: ${name}`, why]));
   const facts = [["sink", sink.type], ...destinations, ...lacking, ["dead letters", sink.dead_letters],

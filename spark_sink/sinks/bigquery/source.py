@@ -99,7 +99,7 @@ class BigQuerySinkReader(SinkStreamReader):
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """The position of a new query; of a sink that was forgotten no stream counts as committed."""
-        if find(self._spool, self._consumer) is None:
+        if self.has_nothing(find(self._spool, self._consumer)):
             CommitLog(self._spool, self._consumer).clear()
         return super().initialOffset()
 

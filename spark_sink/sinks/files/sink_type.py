@@ -49,6 +49,10 @@ class FilesSink(SparkSinkType[FilesConfig]):
             "envelope.format": envelope.format,
         }
 
+    def starts_by_minute(self, sink: FilesConfig) -> bool:
+        """A file is named by the first epoch of its minute."""
+        return sink.rotate_interval > 0
+
     def locations(self, sink: FilesConfig) -> Sequence[Location]:
         """Both are reached at the same endpoint."""
         return [

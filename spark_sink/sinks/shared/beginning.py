@@ -1,14 +1,17 @@
-"""The start of a sink: records its destination, and reports what it cannot deliver."""
+"""The start of a sink: records its destination and where it starts, and reports what it cannot deliver."""
 
 import logging
+import time
 
 from connector import log
 from connector.config.destination import destination_of
 from connector.config.loading import Config
+from connector.config.sink_start import keep_start, starts_by_minute
+from connector.core.filters import RecordFilter
 from connector.core.timestamps import format_rfc3339
-from connector.spool.consumers import find
 from connector.spool.destinations import keep_destination
 from connector.spool.reading import Spool
+from connector.spool.sink_start import SinkStart
 from connector.spool.storage.locations import absolute
 
 PROGRAM = "spark_sink"
@@ -16,24 +19,33 @@ PROGRAM = "spark_sink"
 
 
 def begin(config: Config) -> None:
-    """Records the destination of a sink, whose lock is held; warns if a new sink misses the spool's first epochs.
+    """Records the destination of a sink, whose lock is held, and where it starts if it is new.
 
     Raises:
-        ConfigurationError: the sink has delivered to another destination.
+        ConfigurationError: the sink has delivered to another destination, or is to start with what is not kept.
         SpoolError: the spool cannot be read or written.
     """
     spool, name = Spool.at(absolute(config.spool.path)), config.sink.name
-    is_new = find(spool, name) is None
     keep_destination(spool, name, destination_of(config))
-    first = spool.floor()
-    if is_new and first > 1:
-        since = next(spool.manifests(first, first)).watermark_low
-        log.say(
-            PROGRAM,
-            f"warning: sink {name} is new, and epochs 1 to {first - 1} of the spool at {spool.path} are deleted. It"
-            f" delivers what was committed after {format_rfc3339(since)}; `spanner-cdc backfill CONFIG` delivers the"
-            " rows as they are now",
-            action="sink_lacks_epochs",
-            level=logging.WARNING,
-            first_epoch=first,
-        )
+    by_minute, tables = starts_by_minute(config), config.source.tables
+    keeps = RecordFilter(tables.include, tables.exclude).keeps
+    start = keep_start(spool, name, config.sink.start, by_minute=by_minute, now=time.time_ns(), keeps=keeps)
+    if start is not None:
+        _say(config, spool, start)
+
+
+def _say(config: Config, spool: Spool, start: SinkStart) -> None:
+    """Says what a new sink does not deliver; nothing if a backfill delivers it."""
+    lacks_epochs = start.epoch > 0
+    if config.source.backfill and not lacks_epochs:
+        return
+    skipped = f", and starts after epoch {start.epoch} of the spool at {spool.path}" if lacks_epochs else ""
+    log.say(
+        PROGRAM,
+        f"{'warning: ' if lacks_epochs else ''}sink {config.sink.name} is new{skipped}: it delivers what was committed"
+        f" after {format_rfc3339(start.after)}, and its tables are incomplete before that; `spanner-cdc backfill"
+        " CONFIG` delivers the rows as they are now",
+        action="sink_lacks_epochs" if lacks_epochs else "sink_starts",
+        level=logging.WARNING if lacks_epochs else logging.INFO,
+        first_epoch=start.epoch + 1,
+    )

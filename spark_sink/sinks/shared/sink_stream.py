@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from connector.errors import SpoolError
 from connector.spool.consumers import Consumer, find
+from connector.spool.sink_start import start_of_sink
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.reports import REPORT
 from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
@@ -63,7 +64,10 @@ class SinkStreamReader(EpochStreamReader):
         clock: Unix nanoseconds.
     """
 
-    starts_at_oldest = False  # a minute that is half pruned would be written again under another name
+    starts_at_oldest = False
+    """A sink starts where it was registered (``sink.start``): with the rest of a minute, files would have other names.
+    """
+
     takes_every_epoch = False
     may_be_available_now = False
 
@@ -119,11 +123,12 @@ class SinkStreamReader(EpochStreamReader):
                 self._spool, "the record of what this sink has delivered", done, found, self.start_over(done)
             )
         self._identify(start)
-        if (known is None or self._is_new) and start.epoch >= self._spool.floor():
+        if self.has_nothing(known) and start.epoch >= self._spool.floor() and (not known or start.epoch != known.epoch):
+            first = max(known.epoch + 1 if known else 0, self._spool.floor())
             raise SpoolError(
                 f"Spark's checkpoint is at epoch {start.epoch}, but the spool at {self._spool.path} has no record of"
                 f" sink {self._consumer}: it was forgotten, or the spool was put back from an older copy",
-                hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {self._spool.floor()} on.",
+                hint=f"Remove the checkpoint, and the sink delivers what is kept, from epoch {first} on.",
             )
         if known is not None and start.epoch < known.epoch:
             raise SpoolError(
@@ -132,6 +137,12 @@ class SinkStreamReader(EpochStreamReader):
                 hint="The checkpoint is an older copy: remove it, and the sink continues where it was.",
             )
         self._checked = True
+
+    def has_nothing(self, known: Consumer | None) -> bool:
+        """True if the spool has no record of anything that this sink has delivered or started."""
+        if known is None or self._is_new:
+            return True
+        return not known.at and start_of_sink(self._spool, self._consumer) is not None and self._started.is_empty
 
     def _not_of(self, known: Consumer) -> str:
         """The contradiction between the spool and its own record of this sink; empty if there is none."""

@@ -69,6 +69,11 @@ class StartedBatches:
                 return batch
         return None
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no batch is recorded."""
+        return not self._batches()
+
     def begin(self, batch: StartedBatch, *, done: int) -> None:
         """Records a batch, durably, and removes those up to epoch ``done``, which the consumer's record has passed."""
         pause = self._written_at + self._spool.storage.rewrite_interval - time.monotonic()

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict
 
+from connector.spool.consumers import MADE
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.config import CONSUMER
@@ -90,7 +91,7 @@ class TableRecords:
 
     def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
         self._spool = spool
-        self._path = f"consumers/{name}.tables"
+        self._path = f"consumers/{name}{MADE}"
         self._tables: dict[str, TableRecord] | None = None
 
     def all(self) -> dict[str, TableRecord]:

@@ -13,6 +13,7 @@ import orjson
 from connector.errors import SpoolError
 from connector.spool.manifest import SegmentFile
 from connector.spool.reading import Spool
+from connector.spool.sink_start import start_of_sink
 from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.config import CONSUMER, FORMER_NAMES
 from spark_sink.sinks.bigquery.tables.table import (
@@ -187,7 +188,9 @@ class PartWriter:
         if plan.stopped is not None:
             return TableWriter(table, dead_letters, kept, StoppedRows(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.table_options)
-        digest = blake2b(f"{_LINES} {self.options.to_text()}".encode(), digest_size=4).hexdigest()
+        start = start_of_sink(spool, self.consumer)
+        named = " ".join([str(_LINES), self.options.to_text(), *([start.id] if start else [])])
+        digest = blake2b(named.encode(), digest_size=4).hexdigest()
         rows = row_writer(self.target, made, self.options.table_options, f"{name}_{digest}", spool.schema)
         return TableWriter(table, dead_letters, kept, rows)
 

@@ -1,5 +1,6 @@
 """The sink as a service runs it: whatever is killed, each change is there once."""
 
+import shutil
 from pathlib import Path
 
 import orjson
@@ -10,8 +11,9 @@ import yaml
 from connector.config.loading import load
 from connector.config.sections import SparkConfig
 from connector.core.records import ColumnType
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError
+from connector.spool import consumers
 from connector.spool.sink_report import report_of
 from spark_sink.sinks.tables import libraries
 from spark_sink.sinks.tables.config import TablesConfig
@@ -63,6 +65,23 @@ def test_each_change_is_appended_to_parquet_once_though_the_sink_is_killed(spool
         assert sink.code() == 0, sink.said()
     assert appended_ids(tmp_path / "lake") == ids
     assert f"goes to parquet tables in {tmp_path / 'lake'}, mode append" in sink.said()
+
+
+@pytest.mark.spark
+def test_a_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgotten(spool: SpoolMaker, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ids = spool.fill(4)
+    high = spool.spool.manifest(1).watermark_high
+    for log, start, expected in (("log0", "oldest", ids), ("log1", format_rfc3339(high), ids[5:])):
+        config = configured(tmp_path, format="parquet", mode="append", path=str(lake), start=start)
+        with program(tmp_path / log, "-m", "spark_sink", str(config)) as sink:
+            eventually(lambda: len(appended_ids(lake)) >= len(expected) or sink.has_ended(), "all is there", starts=2)  # noqa: B023
+            sink.end_input()
+            assert sink.code() == 0, sink.said()
+        assert appended_ids(lake) == expected
+        consumers.forget(spool.spool, "tables")
+        shutil.rmtree(lake, ignore_errors=True)
+        shutil.rmtree(tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize(

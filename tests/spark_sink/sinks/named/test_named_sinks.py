@@ -6,64 +6,22 @@ from signal import SIGTERM
 import orjson
 import pytest
 
-from connector.config import Config
 from connector.config.loading import load
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool import consumers
-from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery
-from spark_sink.sinks.files.plan import FilesPartition
-from spark_sink.sinks.files.source import FileSinkReader, FileSinkSource
 from spark_sink.sinks.shared.beginning import begin
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sources.changes import epoch_stream
-from spark_sink.sources.changes.read_limits import ReadMaxBytes
 from tests.integration.commands import Background
 from tests.spark_sink.processes import program
+from tests.spark_sink.sinks.named.named_sinks import LIMIT, delivered, ids, reader_of, written
 from tests.spark_sink.spools import START, SpoolMaker, record
-
-LIMIT = ReadMaxBytes(10**9)
 
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch_stream, "NEWS_WAIT", 0.0)
-
-
-def written(folder: Path, spool: SpoolMaker, name: str, **sink: object) -> Path:
-    """A configuration's file."""
-    path = folder / f"{name}.yaml"
-    node = {
-        "source": {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"},
-        "spool": {"path": spool.path},
-        "sink": {"name": name, "path": str(folder / name), "rotate_interval": 0, **sink},
-        "spark": {"master": "local[1]", "checkpoint": str(folder / "checkpoint"), "trigger": "100ms"},
-    }
-    path.write_bytes(orjson.dumps(node))
-    return path
-
-
-def reader_of(config: Config) -> FileSinkReader:
-    assert isinstance(config.sink, FilesConfig)
-    begin(config)
-    delivery = FileDelivery(config, config.sink, Feed.of(config))
-    return FileSinkSource(dict(delivery.options)).streamReader(None)
-
-
-def delivered(reader: FileSinkReader, start: dict[str, object] | None = None) -> dict[str, object]:
-    """Writes all that there is, as Spark would; returns the last offset."""
-    offset = start or reader.initialOffset()
-    while (end := reader.latestOffset(offset, LIMIT)) != offset:
-        for task in reader.partitions(offset, end):
-            assert isinstance(task, FilesPartition)
-            list(reader.read(task))
-        offset = end
-    return offset
-
-
-def ids(root: Path) -> list[int]:
-    lines = [line for path in root.rglob("*.jsonl") for line in path.read_bytes().splitlines()]
-    return sorted(orjson.loads(line)["payload"]["Id"] for line in lines)
 
 
 def test_each_of_two_file_sinks_of_a_spool_delivers_everything(spool: SpoolMaker, tmp_path: Path) -> None:
@@ -90,7 +48,7 @@ def test_a_sink_that_is_new_over_a_pruned_spool_says_what_it_cannot_deliver(
     config = load(written(tmp_path, spool, "archive"))
     reader = reader_of(config)
     line = capsys.readouterr().err
-    assert "sink archive is new, and epochs 1 to 3 of the spool" in line
+    assert "sink archive is new, and starts after epoch 3 of the spool" in line
     assert "`spanner-cdc backfill CONFIG`" in line
     delivered(reader)
     assert ids(tmp_path / "archive") == list(range(15, 20))
