@@ -21,7 +21,7 @@ from connector.spool import consumers
 from connector.spool.lifecycle import RESERVE
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.retention.pruning import PRUNE_GRACE, SpoolRetention
+from connector.spool.retention.pruning import NOT_KEPT, PRUNE_GRACE, Keeping, SpoolRetention
 from connector.spool.storage.local import LocalStore
 from connector.spool.storage.local_files import LocalFile
 from connector.spool.writing import SpoolWriter
@@ -144,10 +144,10 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             delete(self, path)
             points.reached(f"in the middle of {doing}")
 
-    def faulty_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE) -> int:
+    def faulty_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
         nonlocal doing
         doing = "a prune"
-        pruned = prune(self, now=now, grace=0 if prunes else grace)
+        pruned = prune(self, now=now, grace=0 if prunes else grace, keeping=keeping)
         if pruned:
             points.reached("after a prune")
         return pruned
