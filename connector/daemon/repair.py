@@ -11,6 +11,7 @@ from pathlib import Path
 
 from connector.config.loading import Config
 from connector.daemon.backfill import BackfillOptions, check_rejected, delivered, recorded
+from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
 from connector.errors import ConfigurationError
 from connector.log import Log, terminal
@@ -98,7 +99,8 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     report.timestamp = document.timestamp
     await _delivered(config, path, stop, document)
     found = find(spool, document.number)
-    report.is_delivered = found is not None and found.progress.is_done
+    if found is not None and found.progress.is_done:
+        report.is_delivered, report.dead_letters = True, rejected(found).refused
 
 
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:

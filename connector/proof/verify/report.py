@@ -27,11 +27,13 @@ class RepairReport:
         counts: how many rows, by table and kind.
         timestamp: of the rows that it delivers, nanoseconds since 1970; 0 if it is not recorded.
         is_delivered: whether all are at the destination, or among its dead letters.
+        dead_letters: how many of them the destination has rejected.
     """
 
     counts: Mapping[tuple[str, RowKind], int]
     timestamp: int = 0
     is_delivered: bool = False
+    dead_letters: int = 0
 
     @property
     def total(self) -> int:
@@ -43,6 +45,7 @@ class RepairReport:
         return {
             "at": format_rfc3339(self.timestamp) if self.timestamp else None,
             "delivered": self.is_delivered,
+            "dead_letters": self.dead_letters,
             "rows": self.total,
             "tables": [
                 {"table": table, **{kind.value: self.counts.get((table, kind), 0) for kind in REPAIRABLE}}
@@ -109,7 +112,9 @@ class VerifyReport:
     @property
     def left(self) -> int:
         """The number of rows that differ and are not repaired."""
-        return self.total - (self.repair.total if self.repair is not None and self.repair.is_delivered else 0)
+        if self.repair is None or not self.repair.is_delivered:
+            return self.total
+        return self.total - self.repair.total + self.repair.dead_letters
 
     def add(self, one: RowDifference) -> None:
         """Counts a row that differs."""
@@ -173,6 +178,8 @@ class VerifyReport:
             notes.append(f"not compared, because they were created after {at}: {', '.join(self.created_since)}")
         if self.total and self.note:
             notes.append(self.note)
+        if self.repair is not None and self.repair.dead_letters:
+            notes.append(f"{self.repair.dead_letters} of the rows became dead letters: `spanner-cdc dead-letters list`")
         if self.repair is not None and (repeated := self.total - self.repair.total):
             notes.append(
                 f"{repeated} keys have several rows, which a repair cannot tell apart: delete all rows of such a key at"

@@ -1,0 +1,54 @@
+"""The report of a comparison says what was repaired, and what is left."""
+
+from collections import Counter
+
+from connector.core.timestamps import format_rfc3339, parse
+from connector.proof.verify.report import RepairReport, VerifyReport
+from connector.proof.verify.rows import RowDifference, RowKind
+
+AT = parse("2026-03-01T10:00:00Z")
+
+
+def reported(*kinds: RowKind) -> VerifyReport:
+    report = VerifyReport("files", AT, ("A",))
+    for number, kind in enumerate(kinds):
+        report.add(RowDifference(kind, "A", (), f"[{number}]"))
+    counts: Counter[tuple[str, RowKind]] = Counter(("A", kind) for kind in kinds if kind is not RowKind.REPEATED)
+    report.repair = RepairReport(counts)
+    return report
+
+
+def test_rows_are_to_repair_until_the_repair_is_delivered() -> None:
+    report = reported(RowKind.MISSING, RowKind.MISSING, RowKind.EXTRA)
+    assert report.repair is not None
+    assert report.left == 3
+    lines = report.to_text(show_keys=False).splitlines()
+    assert "to repair: A: 2 missing, 0 different, 1 extra" in lines
+    assert lines[-1].endswith("3 rows differ, 3 of them to repair")
+    report.repair.timestamp, report.repair.is_delivered = AT, True
+    assert report.left == 0
+    lines = report.to_text(show_keys=False).splitlines()
+    assert "repaired: A: 2 missing, 0 different, 1 extra" in lines
+    assert lines[-1].endswith("3 rows differ, 3 of them repaired as of " + format_rfc3339(AT))
+    assert report.to_json(show_keys=False)["repair"] == {
+        "at": format_rfc3339(AT),
+        "delivered": True,
+        "dead_letters": 0,
+        "rows": 3,
+        "tables": [{"table": "A", "missing": 2, "different": 0, "extra": 1}],
+    }
+
+
+def test_dead_letters_and_keys_with_several_rows_are_left() -> None:
+    report = reported(RowKind.DIFFERENT, RowKind.REPEATED)
+    assert report.repair is not None
+    report.repair.timestamp, report.repair.is_delivered, report.repair.dead_letters = AT, True, 1
+    assert report.left == 2
+    assert any("1 of the rows became dead letters" in note for note in report.notes())
+    assert any("1 keys have several rows" in note for note in report.notes())
+
+
+def test_nothing_is_left_to_repair_where_nothing_differs() -> None:
+    report = reported()
+    assert report.left == 0
+    assert report.to_text(show_keys=False).endswith("no differences")
