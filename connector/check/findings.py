@@ -11,10 +11,12 @@ from connector.check.offline import offline_errors, sink_locations
 from connector.check.starts import start_of_spool
 from connector.config.destination import check_kept
 from connector.config.loading import Config
+from connector.config.sections import DOCUMENTED_HEARTBEAT
 from connector.config.sink_start import check_start
 from connector.config.sinks import WatchedStream, sink_type
 from connector.config.spark_checkpoint import check_checkpoint
 from connector.core.records import INITIAL_TOKEN
+from connector.core.timestamps import format_duration
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
@@ -56,6 +58,11 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
         errors += _errors_of(partial(check_checkpoint, of_copies=True), config)
     kind, sink = sink_type(config.sink.type), config.sink
     warnings = list(warnings_of_keep(Spool.at(config.spool.path), config.spool)) if newest and not of_spool else []
+    if config.source.heartbeat < DOCUMENTED_HEARTBEAT:
+        warnings.append(
+            f"source.heartbeat: {format_duration(config.source.heartbeat)} is shorter than the 1s that Spanner's"
+            " documentation names; if Spanner refuses it, reading ends with one line, and 1s is to be set"
+        )
     estimates: list[str] = []
     watched: WatchedStream | None = None
     try:

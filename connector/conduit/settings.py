@@ -65,7 +65,7 @@ SETTINGS: Mapping[str, Setting] = {
         "Prefixes of transaction tags whose transactions are dropped, against replication loops.", is_list=True
     ),
     "heartbeat": Setting(
-        "How far the watermark may lag on idle partitions, 1s to 300s.", default="1s", kind=_TYPE_DURATION
+        "How far the watermark may lag on idle partitions, 100ms to 300s.", default="1s", kind=_TYPE_DURATION
     ),
     "workers": Setting("Processes that read.", default="1", kind=_TYPE_INT),
     "rpc_priority": Setting("The priority of the queries in Spanner: low, medium or high.", default="high"),

@@ -6,6 +6,7 @@
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,17 @@ import yaml
 from pydantic import Field, PlainValidator, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig, SpoolConfig, StatusConfig
+from connector.config.sections import (
+    DOCUMENTED_HEARTBEAT,
+    EnvelopeConfig,
+    Section,
+    SourceConfig,
+    SparkConfig,
+    SpoolConfig,
+    StatusConfig,
+)
 from connector.config.sinks import DEFAULT_SINK, SinkConfig, sink_names, sink_type
-from connector.config.values import Duration
+from connector.config.values import Duration, parse_duration
 from connector.config.variables import masked, replaced
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, advice
@@ -37,6 +46,12 @@ class _Loader(yaml.SafeLoader):
 
 
 _NAMED_IN_YAML = re.compile(r"\b(tag handle|tag|alias) .*", re.DOTALL)
+
+
+def _is_short(heartbeat: object) -> bool:
+    with suppress(ValueError):
+        return parse_duration(heartbeat) < DOCUMENTED_HEARTBEAT
+    return False
 
 
 def _sink(node: object) -> SinkConfig:
@@ -69,6 +84,21 @@ class Config(Section):
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
     """The longest time that Ctrl-C and SIGTERM may drain; what is not sealed by then is read again."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorter_than_a_second(cls, node: object) -> object:
+        """With a heartbeat below a second, sealing and the sink keep its pace unless their options are given."""
+        source = node.get("source") if isinstance(node, dict) else None
+        heartbeat = source.get("heartbeat") if isinstance(source, dict) else None
+        if not isinstance(node, dict) or heartbeat is None or not _is_short(heartbeat):
+            return node
+        followed = dict(node)
+        for section, option in (("spool", "seal_interval"), ("spark", "trigger")):
+            given = node.get(section, {})
+            if isinstance(given, dict):
+                followed[section] = {option: heartbeat, **given}
+        return followed
 
     @model_validator(mode="after")
     def _executors_reach_the_spool(self) -> "Config":

@@ -17,6 +17,10 @@ from connector.spool.storage.locations import checked, expanded, with_user_proje
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
+SHORTEST_HEARTBEAT, DOCUMENTED_HEARTBEAT = SECOND // 10, SECOND
+"""The shortest heartbeat that connectors ask Spanner for, and the shortest that its documentation names."""
+
+
 class Section(BaseModel):
     """A mapping of options; an unknown option is an error."""
 
@@ -52,7 +56,7 @@ class SourceConfig(Section):
     """The last commit timestamp to read, inclusive; without one reading does not end. A later run with a later end
     continues."""
     heartbeat: Duration = SECOND
-    """The longest lag of the watermark on idle partitions, 1s to 300s."""
+    """The longest lag of the watermark on idle partitions, 100ms to 300s; Spanner's documentation says 1s to 300s."""
     rpc_priority: Literal["low", "medium", "high"] = "high"
     """The priority of the queries in Spanner."""
     database_role: str | None = None
@@ -120,8 +124,8 @@ class SourceConfig(Section):
     @field_validator("heartbeat")
     @classmethod
     def _within_spanners_bounds(cls, value: int) -> int:
-        if not SECOND <= value <= 300 * SECOND:
-            raise ValueError("Spanner takes a heartbeat of 1s to 300s")
+        if not SHORTEST_HEARTBEAT <= value <= 300 * SECOND:
+            raise ValueError("Spanner takes a heartbeat of 1s to 300s, and may take one from 100ms on")
         return value
 
     @model_validator(mode="after")
@@ -155,7 +159,8 @@ class SpoolConfig(Section):
     user_project: str | None = None
     """The project that is billed for requests to the bucket, where the requester pays."""
     seal_interval: Duration = SECOND
-    """The time for which an epoch gathers complete transactions before it is sealed."""
+    """The time for which an epoch gathers complete transactions before it is sealed; a shorter ``source.heartbeat`` is
+    the default instead."""
     max_bytes: Size = Field(default=10 * 1024**3, gt=0)
     """Bytes of segments, manifests and cuts; beyond this the reader waits for its consumers."""
     keep: Duration = 0
@@ -196,7 +201,7 @@ class SparkConfig(Section):
     checkpoint: str = "./checkpoint"
     """The checkpoint of the sink's query; a local folder, or what Spark's file systems reach."""
     trigger: str = "1s"
-    """The least time between the starts of two micro-batches."""
+    """The least time between the starts of two micro-batches; a shorter ``source.heartbeat`` is the default instead."""
     config: dict[str, str] = {}
     """Further options of Spark, by their names."""
 

@@ -101,6 +101,7 @@ _CONTAINER = re.compile(
     re.IGNORECASE,
 )
 _TOO_OLD = re.compile(r"too far in the past|no longer valid|have expired", re.IGNORECASE)
+_OF_BOUNDS = (grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.INVALID_ARGUMENT)
 _TOO_STALE = re.compile(r"maximum timestamp staleness|garbage.?collected|version.?retention", re.IGNORECASE)
 _SNAPSHOT_GONE = re.compile(
     r"session not found|partition.?token|(read-only )?transaction\b.*\b(not found|not exist|expired|invalid|closed)|"
@@ -332,8 +333,10 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         )
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "too far in the future" in message:
         return _rejected(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
-    if found.code is grpc.StatusCode.OUT_OF_RANGE and "heartbeat" in message:
-        return _rejected(f"the heartbeat is refused: {where} ({found})", "Choose a source.heartbeat of 1s to 300s")
+    if found.code in _OF_BOUNDS and "heartbeat" in message:
+        return _rejected(
+            f"the heartbeat is refused: {where} ({found})", "Set source.heartbeat: 1s; up to 300s is taken"
+        )
     if found.code is grpc.StatusCode.UNAUTHENTICATED:
         return unauthenticated(found, where)
     if found.code is grpc.StatusCode.PERMISSION_DENIED:

@@ -34,7 +34,8 @@ class Scenario:
     """A change stream's history, and the names and settings under which it is served.
 
     `tables` are the database's tables at the end of the history; `retention` is that of the change
-    stream, `version_retention` that of the rows' old versions; both are in nanoseconds.
+    stream, `version_retention` that of the rows' old versions, and `shortest_heartbeat` the shortest that is accepted;
+    all three are in nanoseconds.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Scenario:
     change_stream: str = "Everything"
     retention: int = 7 * 86_400 * SECOND
     version_retention: int = 3_600 * SECOND
+    shortest_heartbeat: int = SECOND // 10
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
     """The committed mods, if a model of the contents was kept; None if only the history is known."""
 

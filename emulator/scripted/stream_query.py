@@ -81,7 +81,7 @@ def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | No
     end = _timestamp(arguments.get("end_timestamp"), "end_timestamp")
     if start is None:
         raise invalid("start_timestamp must not be null.")
-    heartbeat = _heartbeat(arguments.get("heartbeat_milliseconds"))
+    heartbeat = _heartbeat(arguments.get("heartbeat_milliseconds"), scenario.shortest_heartbeat // MILLISECOND)
     query = StreamQuery(arguments.get("partition_token"), start, end, heartbeat, now)
     _check_times(scenario, query)
     _check_partition(scenario, query)
@@ -170,15 +170,15 @@ def _timestamp(value: str | None, name: str) -> int | None:
         ) from error
 
 
-def _heartbeat(value: str | None) -> int:
+def _heartbeat(value: str | None, shortest: int) -> int:
     if value is None:
         raise invalid("heartbeat_milliseconds must not be null.")
     if not value.removeprefix("-").isdecimal():
         raise invalid(f"Could not parse {value} as an INT64 for heartbeat_milliseconds")
-    if not 100 <= int(value) <= 300_000:
+    if not shortest <= int(value) <= 300_000:
         raise ScriptedError(
             grpc.StatusCode.OUT_OF_RANGE,
-            "heartbeat_milliseconds must be within min 100 and max 300000. Received heartbeat_milliseconds:"
+            f"heartbeat_milliseconds must be within min {shortest} and max 300000. Received heartbeat_milliseconds:"
             f" {int(value)}.",
         )
     return int(value) * MILLISECOND

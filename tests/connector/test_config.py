@@ -49,8 +49,20 @@ def test_the_emulator_is_the_configured_one_else_that_of_the_environment(monkeyp
     assert validated({"source": {**SOURCE, "emulator_host": "localhost:2"}}).source.emulator_host == "localhost:2"
 
 
+def test_sealing_and_the_sink_keep_the_pace_of_a_heartbeat_below_a_second_unless_they_have_their_own() -> None:
+    def pace(**sections: object) -> tuple[int, int]:
+        config = validated({"source": {**SOURCE, "heartbeat": "100ms"}, **sections})
+        return config.spool.seal_interval, config.spark.trigger_interval
+
+    assert pace() == (SECOND // 10, SECOND // 10)
+    assert pace(spool={"seal_interval": "3s"}, spark={"trigger": "2s"}) == (3 * SECOND, 2 * SECOND)
+    assert pace(spool={"path": "./elsewhere"}) == (SECOND // 10, SECOND // 10)
+    slow = validated({"source": {**SOURCE, "heartbeat": "10s"}})
+    assert (slow.spool.seal_interval, slow.spark.trigger_interval) == (SECOND, SECOND)
+
+
 def test_all_errors_are_reported_at_once_by_field() -> None:
-    found = errors(source={**SOURCE, "heartbeat": "500ms", "start": "soon", "project": ""}, spool={"pth": "x"})
+    found = errors(source={**SOURCE, "heartbeat": "50ms", "start": "soon", "project": ""}, spool={"pth": "x"})
     assert [error.split(":")[0] for error in found] == [
         "source.project",
         "source.start",

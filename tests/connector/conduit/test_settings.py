@@ -77,7 +77,7 @@ def test_a_heartbeat_is_a_duration_as_conduit_reads_it(heartbeat: str, seconds: 
     assert configuration_of({**GIVEN, "heartbeat": heartbeat}).source.heartbeat == int(seconds * SECOND)
 
 
-@pytest.mark.parametrize("heartbeat", ["6m", "5m1s", "0.5s", "1s1", "s", "1m 30s", "٣s", 5000 * "9" + "s"])
+@pytest.mark.parametrize("heartbeat", ["6m", "5m1s", "0.05s", "1s1", "s", "1m 30s", "٣s", 5000 * "9" + "s"])
 def test_a_heartbeat_that_spanner_does_not_take_is_refused(heartbeat: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^heartbeat: "):
         configuration_of({**GIVEN, "heartbeat": heartbeat})

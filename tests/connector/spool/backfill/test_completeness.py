@@ -1,0 +1,41 @@
+"""The tables of a sink that lack what was committed before it started."""
+
+from connector.spool import consumers
+from connector.spool.backfill.completeness import incomplete_tables
+from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
+from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.reading import Spool
+from connector.spool.sink_start import SinkStart, write_start
+from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
+
+
+def delivered(spool: Spool, number: int, states: dict[str, TableState], *sinks: str) -> None:
+    own = spool_of(spool, number)
+    tables = tuple(TableProgress(table=table, state=state) for table, state in states.items())
+    write_progress(own, BackfillProgress(updated=T, tables=tables))
+    for name in sinks:
+        consumers.record(own, name, 1, now=T)
+
+
+def test_a_table_is_incomplete_until_a_backfill_has_delivered_it_to_this_very_sink(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B")
+    for name in ("files", "second"):
+        write_start(spool, name, SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    assert incomplete_tables(spool, "files") == {"A": T, "B": T}
+    delivered(spool, 1, {"A": "done", "B": "read"}, "files")
+    assert incomplete_tables(spool, "files") == {"B": T}
+    assert incomplete_tables(spool, "second") == {"A": T, "B": T}
+
+
+def test_a_backfill_as_of_a_timestamp_before_the_start_leaves_a_table_incomplete(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A")
+    write_start(spool, "files", SinkStart(requested="now", epoch=9, after=T + 1, tables=("A",)))
+    delivered(spool, 1, {"A": "done"}, "files")
+    assert incomplete_tables(spool, "files") == {"A": T + 1}
+
+
+def test_of_a_sink_that_an_older_program_has_started_nothing_is_known(spool_path: str) -> None:
+    spool, _ = spool_with_start(spool_path)
+    assert incomplete_tables(spool, "files") == {}
