@@ -1,6 +1,6 @@
 """The checks that ``spanner-cdc check`` and ``run`` make of a BigQuery sink before it writes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
@@ -17,7 +17,10 @@ from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTable,
     BigQueryTarget,
     bigquery_table,
+    dataset_of,
     errors_of_stream,
+    no_whole_rows,
+    view_name,
 )
 
 _CONCURRENT_LOOKUPS = 8
@@ -37,10 +40,25 @@ def with_libraries() -> AbstractContextManager[None]:
 
 
 def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
-    """Tables that BigQuery cannot hold, and a value capture type that the mode cannot work with."""
+    """Tables that BigQuery cannot hold, and a value capture type that the mode or its views cannot work with."""
     table_options = sink.table_options(stream.default_schema)
     capture = WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
-    return errors_of_stream(table_options, stream.name, capture, stream.tables)
+    errors = errors_of_stream(table_options, stream.name, capture, stream.tables)
+    return [*errors, *_errors_of_views(sink, stream, capture)] if sink.views else errors
+
+
+def _errors_of_views(sink: BigQueryConfig, stream: WatchedStream, capture: str) -> Iterator[str]:
+    """Partial rows, and views that would have the name of a table."""
+    if capture not in WHOLE_ROWS:
+        yield f"sink.views: {no_whole_rows(stream.name, capture, merges=False)}"
+    tables = {(table.dataset, table.name): table for table in _tables(sink, stream)}
+    for (dataset, name), table in tables.items():
+        other = tables.get((dataset, view_name(name)))
+        if other is not None:
+            yield (
+                f"sink.views: the view of table {table.source} would be {dataset}.{view_name(name)} in BigQuery, as"
+                f" table {other.source} is: exclude one of them (source.tables.exclude)"
+            )
 
 
 def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
@@ -61,8 +79,11 @@ def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedSt
 
 
 def _datasets(sink: BigQueryConfig, stream: WatchedStream | None) -> Collection[str]:
-    """The datasets of the watched tables; the option itself where no table is known."""
-    return {table.dataset for table in _tables(sink, stream)} if stream and stream.tables else {sink.dataset}
+    """The datasets of the watched tables and of their cuts; the option itself where no table is known."""
+    if not stream or not stream.tables:
+        return {sink.dataset}
+    own = {dataset_of("", sink.table_options(stream.default_schema))} if stream.default_schema else set()
+    return own | {table.dataset for table in _tables(sink, stream)}
 
 
 def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:

@@ -41,6 +41,8 @@ class BigQueryConfig(SinkConfig):
     """Partitioning by table: ``column``, ``column,month``, ``column,FROM,TO,STEP`` or ``_PARTITIONTIME``."""
     prune_by_keys: bool = Field(default=True, strict=True)
     """``merge-load``: a MERGE names keys of its rows, and reads less; BigQuery's job history then has them."""
+    views: bool = Field(default=False, strict=True)
+    """``append-only``, ``changelog``: views of the tables as of the newest published cut."""
     prefix: str = ""
     """Begins the name of every table."""
     timestamps: Literal["micros", "text"] = "micros"
@@ -137,5 +139,10 @@ def check_options(sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
             raise ValueError("sink.grpc_endpoint: is needed beside sink.endpoint, because rows go over gRPC")
         if not sink.endpoint and (sink.grpc_endpoint or "").startswith(("127.0.0.1", "localhost", "[::1]")):
             raise ValueError("sink.endpoint: is needed beside an emulator's sink.grpc_endpoint, to make tables")
+    if sink.views and sink.table_options().merges:
+        raise ValueError(
+            f"sink.views: mode {sink.mode} has no views as of a cut, because BigQuery reads a table's past by a"
+            " constant time only: take mode append-only, or read as docs/guide/cuts.md says"
+        )
     if envelope.format == "opencdc":
         raise ValueError("envelope.format: opencdc is for files: a BigQuery sink needs the datastream envelope")

@@ -18,16 +18,18 @@ from connector.spool.backfill.records import unfinished_tables
 from spark_sink.sinks.bigquery import source as bigquery_source
 from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.cuts.store import BigQueryCuts
 from spark_sink.sinks.bigquery.merging.loads import from_text
 from spark_sink.sinks.bigquery.merging.staged import StagedRows, drop_notes, has_notes
 from spark_sink.sinks.bigquery.pacing.pace import loaded, release
 from spark_sink.sinks.bigquery.pacing.quotas import Pacing
-from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, BigQueryTable, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, SCHEMA_IN_DATASET, BigQueryTable, bigquery_table
 from spark_sink.sinks.bigquery.writing.parts import PinnedOptions, WrittenPart, dead_letter_prefix
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 
 _PART_BYTES, _PART_BYTES_OF_A_LOAD = 32 * 1024 * 1024, 128 * 1024 * 1024
@@ -98,6 +100,23 @@ class BigQueryDelivery(Delivery):
     def drain(self) -> None:
         """Has everything delivered that is sealed by now."""
         self._last = release(self._spool, name=self.consumer)
+
+    def cut_store(self, spark: SparkSession) -> CutStore | None:
+        """The table ``_cuts``; None where tables have a dataset for each schema, and none is known for those without.
+
+        That is the case of a spool that an older program has made.
+        """
+        del spark
+        if SCHEMA_IN_DATASET in self._sink.dataset and not self.feed.stream.header().default_schema:
+            return None
+        return BigQueryCuts(
+            self.feed.stream,
+            self._target,
+            self._pinned.table_options,
+            sink=self.consumer,
+            location=self._sink.location or "",
+            has_views=self._sink.views,
+        )
 
     def is_due(self, unfinished: frozenset[str]) -> bool:
         """True if there are notes of changes for a backfill that is done."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from connector.config.replicas import DIGESTED
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
+from spark_sink.sinks.bigquery.history_statements import state_of
 from spark_sink.sinks.bigquery.tables.table import (
     COLUMN_TYPES,
     MERGE,
@@ -92,14 +93,9 @@ def rows_statement(
 
 def _latest(table: BigQueryTable, schema: TableSchema, path: str, timestamp: int) -> str:
     """The rows of a history as of a timestamp, as a relation."""
-    fields = {column.name: column.field.name for column in table.columns}
-    keys = ", ".join(f"x.`{fields[name]}`" for name in schema.primary_keys)
-    number = f"x.{METADATA}.change_sequence_number"
-    return (
-        f"(SELECT * FROM `{path}` x WHERE SUBSTR({number}, 1, {_TIME_DIGITS}) <= '{timestamp:016X}'"
-        f" QUALIFY ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {number} DESC) = 1) x"
-        f" WHERE x.{METADATA}.change_type != 'DELETE'"
-    )
+    columns = {column.name: column for column in table.columns}
+    condition = f"SUBSTR(x.{METADATA}.change_sequence_number, 1, {_TIME_DIGITS}) <= '{timestamp:016X}'"
+    return state_of(path, [columns[name] for name in schema.primary_keys], condition, "append-only")
 
 
 def _is_later(timestamp: int, mode: Mode) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
+    from spark_sink.sinks.shared.published_cut import PublishedCut
 
 """Matches the names of its files of dead letters."""
 
@@ -54,8 +55,8 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return {"bigquery": ["google.cloud.bigquery", "google.cloud.bigquery_storage_v1"]}
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
-        """Mode ``merge`` needs whole rows."""
-        return sink.mode == MERGE
+        """Mode ``merge`` and views need whole rows."""
+        return sink.mode == MERGE or sink.views
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
         """In BigQuery's SQL."""
@@ -95,6 +96,17 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         with checks.with_libraries():
             from spark_sink.sinks.bigquery.replay import replay_into
         return replay_into(config)
+
+    def published_cuts(self, config: Config, sink: BigQueryConfig) -> "Sequence[PublishedCut]":
+        """The newest rows of the table ``_cuts``, at most 10,000."""
+        with checks.with_libraries():
+            from connector.spool.reading import Spool
+            from connector.spool.storage.locations import absolute
+            from spark_sink.sinks.bigquery.cuts.store import BigQueryCuts
+        spool = Spool.at(absolute(config.spool.path))
+        if not spool.latest():
+            return []
+        return BigQueryCuts(spool, sink.target(config.source), sink.table_options(), sink=sink.name).cuts()
 
     def replica(
         self, sink: BigQueryConfig, source: SourceConfig, spool: str, envelope: EnvelopeConfig, spark: SparkConfig

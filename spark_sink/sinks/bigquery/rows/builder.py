@@ -105,7 +105,7 @@ class RowBuilder:
     @property
     def descriptor(self) -> DescriptorProto:
         """The message type of a row, self-contained."""
-        return _message("Row", [*(column.field for column in self._columns), *self._added])
+        return message_type("Row", [*(column.field for column in self._columns), *self._added])
 
     def build(self, rows: pa.RecordBatch, *, now: int) -> BuiltRows:
         """Builds rows from events of the table, in their order; ``now`` is in nanoseconds since 1970.
@@ -319,7 +319,8 @@ def _is_deleted(events: pa.RecordBatch) -> pa.Array:
     return pc.equal(pc.struct_field(events.column("source_metadata"), "mod_type"), _DELETE).fill_null(False)
 
 
-def _message(name: str, fields: Sequence[Field]) -> DescriptorProto:
+def message_type(name: str, fields: Sequence[Field]) -> DescriptorProto:
+    """The type of a message with a table's columns, self-contained; a TIMESTAMP is in microseconds since 1970."""
     message = DescriptorProto(name=name)
     taken = {field.name for field in fields}
     for number, field in enumerate(fields, 1):
@@ -330,6 +331,6 @@ def _message(name: str, fields: Sequence[Field]) -> DescriptorProto:
             nested = f"{field.name}_struct"
             while nested in taken:  # fields and messages share a namespace
                 nested += "_"
-            message.nested_type.append(_message(nested, field.fields))
+            message.nested_type.append(message_type(nested, field.fields))
             added.type_name = nested
     return message

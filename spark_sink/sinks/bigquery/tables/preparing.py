@@ -135,7 +135,7 @@ class BigQueryTables:
             case TableAction.STOP:
                 stopped = reason
             case TableAction.CREATE:
-                self._create(table)
+                create_table(self._client, self.target, table, self._location)
             case TableAction.ADD_COLUMNS:
                 assert found.existing is not None
                 self._client.add_columns(table, found.existing.lacks(table))
@@ -191,11 +191,6 @@ class BigQueryTables:
         alike = [source for made, source in others.items() if made.lower() == name.lower()]
         return alike[0] if alike and self._client.ignores_case(table.dataset) else None
 
-    def _create(self, table: BigQueryTable) -> None:
-        if not self._client.dataset_exists(table.dataset):
-            self._create_dataset(table.dataset)
-        self._client.create(table)
-
     def _set_staleness(
         self, table: BigQueryTable, table_options: BigQueryTableOptions, existing: ExistingTable | None
     ) -> None:
@@ -207,14 +202,28 @@ class BigQueryTables:
                 was = "none" if before is None else f"{before:g} s"
                 _log(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
 
-    def _create_dataset(self, dataset: str) -> None:
-        if not self._location:
+
+def create_table(client: BigQueryClient, target: BigQueryTarget, table: BigQueryTable, location: str) -> None:
+    """Creates a table, and its dataset, unless they exist.
+
+    Args:
+        client: of the target.
+        target: the project.
+        table: the table.
+        location: the region of a missing dataset; empty where none is created.
+
+    Raises:
+        SinkError: there is no dataset, or BigQuery refuses.
+    """
+    if not client.dataset_exists(table.dataset):
+        if not location:
             raise SinkError(
-                f"there is no dataset {dataset} in BigQuery",
-                hint=f"Create it (bq mk --location=LOCATION --dataset {self.target.project}:{dataset}), or set"
+                f"there is no dataset {table.dataset} in BigQuery",
+                hint=f"Create it (bq mk --location=LOCATION --dataset {target.project}:{table.dataset}), or set"
                 " sink.location.",
             )
-        self._client.create_dataset(dataset, self._location)
+        client.create_dataset(table.dataset, location)
+    client.create(table)
 
 
 def _log(line: str) -> None:

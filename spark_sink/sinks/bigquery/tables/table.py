@@ -288,13 +288,14 @@ def errors_of_stream(
     return errors
 
 
-def no_whole_rows(stream: str, value_capture_type: str) -> str:
-    """The reason why BigQuery cannot merge changes that were captured in this way, and the repair."""
+def no_whole_rows(stream: str, value_capture_type: str, *, merges: bool = True) -> str:
+    """The reason why BigQuery cannot merge changes that were captured in this way, or views show them; the repair."""
+    what, instead = ("merge needs", ", or take mode merge-load") if merges else ("views need", "")
     return (
-        f"merge needs whole rows, and change stream {stream} captures {value_capture_type}:"
+        f"{what} whole rows, and change stream {stream} captures {value_capture_type}:"
         f" ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"
-        f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')), or take mode"
-        " merge-load, or set source.complete_rows"
+        f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')){instead},"
+        " or set source.complete_rows"
     )
 
 
@@ -321,14 +322,22 @@ def bigquery_name(name: str) -> str:
     return (f"c{name}" if name.lower().startswith(_RESERVED) else name)[:_LONGEST_NAME]
 
 
+def view_name(name: str) -> str:
+    """The name of the view of a table as of a cut, by the table's name in BigQuery."""
+    return f"{name}_at_cut"
+
+
+def dataset_of(schema: str, table_options: BigQueryTableOptions) -> str:
+    """The dataset of the tables of a schema; without a schema, of those in the default one."""
+    name = _NOT_IN_NAMES.sub("_", schema or table_options.default_schema)
+    return table_options.dataset.replace(SCHEMA_IN_DATASET, name)
+
+
 def _dataset_and_name(table: str, table_options: BigQueryTableOptions) -> tuple[str, str]:
     """A table's dataset and its name there."""
     schema, _, name = table.rpartition(".")
     suffix = "_changelog" if table_options.mode == CHANGELOG else ""
     if SCHEMA_IN_DATASET in table_options.dataset:
-        dataset = table_options.dataset.replace(
-            SCHEMA_IN_DATASET, _NOT_IN_NAMES.sub("_", schema or table_options.default_schema)
-        )
-        return dataset, f"{table_options.prefix}{bigquery_name(name)}{suffix}"
+        return dataset_of(schema, table_options), f"{table_options.prefix}{bigquery_name(name)}{suffix}"
     name = f"{schema}_{name}" if schema else name
     return table_options.dataset, f"{table_options.prefix}{bigquery_name(name)}{suffix}"

@@ -192,7 +192,7 @@ class BigQueryWriter:
         return found is not None and found.lacks(self._table) == []
 
     def _key(self, stream: str) -> tuple[object, ...]:
-        if stream == self.default_stream:
+        if stream == self.default_stream and self._table.primary_key:  # a connection has changes only, or none
             return shared(self._target, self._table.dataset)
         return own(self._target, stream)
 

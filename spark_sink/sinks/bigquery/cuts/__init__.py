@@ -1,0 +1,1 @@
+"""The cuts that a sink publishes in BigQuery, and views of its tables as of the newest one."""

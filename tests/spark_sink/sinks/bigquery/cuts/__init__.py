@@ -1,0 +1,1 @@
+"""Tests of the cuts that the BigQuery sink publishes."""

@@ -1,0 +1,217 @@
+"""Runs of the sink that publish cuts, without Spark: micro-batch by micro-batch, killed at random, and read beside."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.config.sinks import sink_type
+from connector.core.timestamps import parse
+from spark_sink.publishing import Publication
+from spark_sink.sinks.bigquery import jobs
+from spark_sink.sinks.bigquery.client import BigQueryClient
+from spark_sink.sinks.bigquery.cuts.store import BigQueryCuts
+from spark_sink.sinks.bigquery.sink_type import BigQuerySink
+from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
+from spark_sink.sinks.shared.published_cut import PublishedCut
+from tests.local_bigquery import LocalBigQuery
+from tests.spark_sink.sinks.bigquery.cuts.transfers import TABLES, Transfers
+from tests.spark_sink.sinks.bigquery.deliveries.histories import History
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, Scenario, killed_at
+
+SPARK = cast("SparkSession", None)
+
+_KILLS: dict[str, Sequence[tuple[type, str]]] = {
+    "append-only": ((BigQueryWriter, "commit"), (BigQueryWriter, "finalize"), (BigQueryCuts, "publish")),
+    "merge-load": ((BigQueryClient, "merge"), (BigQueryClient, "load"), (BigQueryCuts, "publish")),
+}
+"""Where a sink is killed: before or after one of the first calls."""
+
+_NEWEST = {
+    "append-only": "SELECT SUM(Balance) AS n FROM (SELECT * FROM `{0}.%s` x QUALIFY ROW_NUMBER() OVER (PARTITION BY Id"
+    " ORDER BY datastream_metadata.change_sequence_number DESC) = 1) x"
+    " WHERE datastream_metadata.change_type != 'DELETE'",
+    "merge-load": "SELECT SUM(Balance) AS n FROM `{0}.%s`",
+}
+
+
+def sum_of(query: str) -> str:
+    """The sum of both tables in one statement, as a join of them would see it."""
+    return f"SELECT {' + '.join(f'(SELECT n FROM ({query % table}))' for table in TABLES)} AS total"
+
+
+class CutScenario:
+    """A load of transfers, delivered to a dataset of its own, with readers."""
+
+    def __init__(self, server: LocalBigQuery, folder: Path, mode: str, seed: int, **options: object) -> None:
+        self.random = Random(seed)
+        self.mode = mode
+        self.scenario = Scenario(server, folder, mode, History(Random(0)), dict(options))
+        self.transfers = Transfers(self.scenario.maker, self.random)
+        self.did: Counter[str] = Counter()
+
+    def deliver(self) -> None:
+        """Delivers what is sealed, and publishes a cut after each micro-batch."""
+        with self.scenario.sink() as sink:
+            publication = Publication(sink.delivery)
+            while sink.plan():
+                publication.before_batch()
+                sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
+                publication.after_batch(SPARK)
+                self.scenario.checkpoint.done = True
+
+    def kill(self) -> None:
+        """Delivers until the sink is killed somewhere; whoever joins tables then may see half a transaction."""
+        owner, method = self.random.choice(_KILLS[self.mode])
+        call, after = self.random.choice((1, 2)), self.random.random() < 0.5
+        with killed_at(owner, method, call=call, after=after), suppress(KilledError):
+            self.deliver()
+            return
+        self.did["kills"] += 1
+        self.look_without_cut()
+
+    def look_without_cut(self) -> None:
+        """Joins the tables as they are."""
+        found = self.total(sum_of(_NEWEST[self.mode]))
+        self.did["sums without a cut"] += 1
+        self.did["wrong sums without a cut"] += found != self.transfers.total
+
+    def look_at_cut(self) -> None:
+        """Joins the views."""
+        found = self.total(sum_of("SELECT SUM(Balance) AS n FROM `{0}.%s_at_cut`"))
+        assert found == self.transfers.total, f"the newest cut has {found}"
+        self.did["sums in views"] += 1
+
+    def check_bound(self, cut: PublishedCut) -> None:
+        """Joins appended tables as of a cut, by its bound."""
+        (bound,) = {table.version for table in cut.tables.values()}
+        within = f"WHERE datastream_metadata.change_sequence_number <= '{bound}' QUALIFY"
+        found = self.total(sum_of(_NEWEST[self.mode].replace("QUALIFY", within)))
+        assert found == self.transfers.total, f"the cut of epoch {cut.epoch} has {found}"
+        self.did["sums in cuts"] += 1
+
+    def half_deliver(self) -> None:
+        """Delivers one table of an epoch, and is killed before the other; the sink then delivers both."""
+        self.transfers.seal(3)
+        owner, method = (BigQueryWriter, "commit") if self.mode == "append-only" else (BigQueryClient, "merge")
+        with killed_at(owner, method, call=2), pytest.raises(KilledError):
+            self.deliver()
+        self.look_without_cut()
+        if self.mode == "append-only":
+            self.look_at_cut()
+        self.deliver()
+
+    def total(self, sql: str) -> int:
+        """The sum that a statement finds."""
+        ((found,),) = [row.values() for row in self.scenario.query(sql)]
+        return int(found or 0)
+
+    def published(self) -> Sequence[PublishedCut]:
+        """What ``spanner-cdc cuts`` lists."""
+        config = self.scenario.config()
+        kind = sink_type(config.sink.type)
+        assert isinstance(kind, BigQuerySink)
+        return kind.published_cuts(config, config.sink)  # type: ignore[arg-type]  # of a BigQuery sink
+
+    def check_rows(self) -> None:
+        """Fails unless epochs and timestamps ascend, and every table was complete."""
+        found = self.published()
+        assert [cut.epoch for cut in found] == sorted({cut.epoch for cut in found})
+        assert [cut.timestamp for cut in found] == sorted(cut.timestamp for cut in found)
+        assert not any(cut.incomplete for cut in found)
+        assert found[-1].epoch == self.scenario.maker.spool.latest()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Reads from another thread for as long as the context is open, with a cut where there are views."""
+        ended = threading.Event()
+        errors: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                while not ended.is_set():
+                    self.look_without_cut()
+                    if self.mode == "append-only":
+                        self.look_at_cut()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+
+        thread = threading.Thread(target=read, name="reader")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        if errors:
+            raise errors[0]
+
+
+class Turns:
+    """The turns of a run in ``merge-load``: when MERGE statements ran, and what BigQuery had between them.
+
+    No stand-in keeps a table's past, so each cut is read when it is published, before the next turn.
+    """
+
+    def __init__(self, run: CutScenario) -> None:
+        self.run = run
+        self.merged: list[tuple[int, int]] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watches MERGE statements, and reads each cut after it is published."""
+        merge, publish = BigQueryClient.merge, BigQueryCuts.publish
+
+        def merging(client: BigQueryClient, sql: str, *args: str, **more: object) -> None:
+            began = time.time_ns()
+            merge(client, sql, *args, **more)  # type: ignore[arg-type]
+            if sql.startswith("MERGE"):
+                self.merged.append((began, time.time_ns()))
+
+        def publishing(store: BigQueryCuts, cut: PublishedCut) -> None:
+            publish(store, cut)
+            found = self.run.total(sum_of(_NEWEST["merge-load"]))
+            assert found == self.run.transfers.total, f"the cut of epoch {cut.epoch} has {found}"
+            self.run.did["sums in cuts"] += 1
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jobs, "PREVENTED_AFTER", 0.0)  # no other process is about to start a job
+            patch.setattr(BigQueryClient, "merge", merging)
+            patch.setattr(BigQueryCuts, "publish", publishing)
+            yield
+
+    def check(self) -> None:
+        """Fails unless the time of each cut is within no MERGE statement."""
+        for cut in self.run.published():
+            (as_of,) = {parse(table.version) for table in cut.tables.values()}
+            assert not any(began < as_of < ended for began, ended in self.merged), f"epoch {cut.epoch} is within a turn"
+
+
+def campaign(run: CutScenario, cuts: int, kills: int) -> None:
+    """Publishes cuts under load, while the sink is killed and others read; fails where a sum as of a cut is wrong."""
+    turns = Turns(run)
+    killed = set(run.random.sample(range(cuts), kills))
+    run.deliver()
+    with ExitStack() as watched:
+        if run.mode == "merge-load":
+            watched.enter_context(turns.watched())
+        with run.reading():
+            for number in range(cuts):
+                run.transfers.seal(3)
+                if number in killed:
+                    run.kill()
+                run.deliver()
+        run.half_deliver()
+    for cut in run.published() if run.mode == "append-only" else ():
+        run.check_bound(cut)
+    if run.mode == "merge-load":
+        turns.check()
+    run.check_rows()
+    run.did["cuts"] = len(run.published())
