@@ -42,6 +42,17 @@ _NEWEST = {
 }
 
 
+def deliver(scenario: Scenario) -> None:
+    """Delivers what is sealed; a micro-batch is done once its cut is published."""
+    with scenario.sink() as sink:
+        publication = Publication(sink.delivery)
+        while sink.plan():
+            publication.before_batch()
+            sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
+            publication.after_batch(SPARK)
+            scenario.checkpoint.done = True
+
+
 def sum_of(query: str) -> str:
     """The sum of both tables in one statement, as a join of them would see it."""
     return f"SELECT {' + '.join(f'(SELECT n FROM ({query % table}))' for table in TABLES)} AS total"
@@ -59,13 +70,7 @@ class CutScenario:
 
     def deliver(self) -> None:
         """Delivers what is sealed, and publishes a cut after each micro-batch."""
-        with self.scenario.sink() as sink:
-            publication = Publication(sink.delivery)
-            while sink.plan():
-                publication.before_batch()
-                sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
-                publication.after_batch(SPARK)
-                self.scenario.checkpoint.done = True
+        deliver(self.scenario)
 
     def kill(self) -> None:
         """Delivers until the sink is killed somewhere; whoever joins tables then may see half a transaction."""
