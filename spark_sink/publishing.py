@@ -109,7 +109,7 @@ class Publication:
         if store is None or newest is None or not newest.incomplete:
             return
         found = _Incompleteness.now(self._delivery, unfinished_tables(self._spool))
-        if found.of(newest.tables, newest.epoch).keys() < newest.incomplete.keys():
+        if found.of(newest.tables, newest.epoch, newest.timestamp).keys() < newest.incomplete.keys():
             self.before_batch()
             self._publish(spark, newest.epoch, newest.timestamp)
 
@@ -121,7 +121,7 @@ class Publication:
         versions = store.versions(tables) if store is not None else {}
         # read again: what a backfill that began or ended meanwhile has written is in some versions
         found = _Incompleteness.now(self._delivery, before | unfinished_tables(self._spool))
-        reasons = found.of(tables, epoch)
+        reasons = found.of(tables, epoch, timestamp)
         cut = PublishedCut(
             timestamp=timestamp,
             epoch=epoch,
@@ -176,10 +176,11 @@ class _Incompleteness:
         report = report_of(delivery.feed.stream, delivery.consumer)
         return cls(delivery, report, unfinished, delivery.unsettled(), delivery.dead_letters.folders())
 
-    def of(self, tables: Iterable[str], epoch: int) -> Mapping[str, str]:
-        """The reasons of those of some tables that are incomplete at an epoch."""
+    def of(self, tables: Iterable[str], epoch: int, timestamp: int) -> Mapping[str, str]:
+        """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
         lost = self._lost_in_gaps(epoch)
-        reasons = {name: self._reason(name) or lost.get(name, "") for name in tables}
+        later = self._rows_of_later(timestamp)
+        reasons = {name: self._reason(name) or later.get(name, "") or lost.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
 
     def _reason(self, table: str) -> str:
@@ -192,6 +193,15 @@ class _Incompleteness:
         if table in self.unsettled:
             return "rows that were deleted during its backfill are not removed yet"
         return ""
+
+    def _rows_of_later(self, timestamp: int) -> Mapping[str, str]:
+        """The tables with rows of a backfill that are as of a later commit timestamp than a cut."""
+        return {
+            table.table: f"its backfill's rows are as of {format_rfc3339(one.document.timestamp)}"
+            for one in backfills(self.delivery.feed.stream)
+            if one.document.timestamp > timestamp
+            for table in one.document.tables
+        }
 
     def _lost_in_gaps(self, epoch: int) -> Mapping[str, str]:
         spool = self.delivery.feed.stream

@@ -169,7 +169,7 @@ def test_after_a_gap_every_table_is_incomplete_until_a_backfill_heals_it(
 def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_beside_the_micro_batch(
     spool: SpoolMaker, delivery: Delivery, store: Cuts
 ) -> None:
-    document = recorded(spool.spool, spool.spool.header(), "Singers")
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START)
     done(delivery, 2)
     publication = Publication(delivery)
     publication.before_batch()
@@ -181,6 +181,20 @@ def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_
     publish_without_sink(delivery, SPARK)
     assert [cut.incomplete for cut in store.published] == [{"Singers": "its backfill is not done"}, {}]
     assert {cut.epoch for cut in store.published} == {2}, "no epoch follows, and the second counts"
+
+
+def test_a_table_with_rows_of_a_backfill_is_incomplete_until_the_cut_has_reached_their_timestamp(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START + 3 * SECOND)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Singers", state="done"),)))
+    for epoch in (1, 2):
+        done(delivery, epoch)
+        Publication(delivery).after_batch(SPARK)
+    before, after = store.published
+    assert before.incomplete == {"Singers": "its backfill's rows are as of 2026-03-01T10:00:03.000000Z"}
+    assert after.incomplete == {}
 
 
 def test_beside_a_running_sink_nothing_is_published(spool: SpoolMaker, delivery: Delivery, store: Cuts) -> None:
