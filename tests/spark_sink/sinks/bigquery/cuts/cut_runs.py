@@ -1,10 +1,9 @@
 """Runs of the sink that publish cuts, without Spark: micro-batch by micro-batch, killed at random, and read beside."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -13,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connector.config.sinks import sink_type
-from connector.core.timestamps import parse
 from spark_sink.publishing import Publication
 from spark_sink.sinks.bigquery import jobs
 from spark_sink.sinks.bigquery.client import BigQueryClient
@@ -40,6 +38,7 @@ _NEWEST = {
     " WHERE datastream_metadata.change_type != 'DELETE'",
     "merge-load": "SELECT SUM(Balance) AS n FROM `{0}.%s`",
 }
+_NEWEST_TIME = "SELECT CAST(as_of AS STRING) FROM `{0}._cuts` ORDER BY epoch DESC, published_at DESC LIMIT 1"
 
 
 def deliver(scenario: Scenario) -> None:
@@ -89,16 +88,24 @@ class CutScenario:
         self.did["wrong sums without a cut"] += found != self.transfers.total
 
     def look_at_cut(self) -> None:
-        """Joins the views."""
-        found = self.total(sum_of("SELECT SUM(Balance) AS n FROM `{0}.%s_at_cut`"))
+        """Joins the tables as of the newest cut, as the guide says."""
+        if self.mode == "append-only":
+            found = self.total(sum_of("SELECT SUM(Balance) AS n FROM `{0}.%s_at_cut`"))
+        else:
+            ((as_of,),) = [row.values() for row in self.scenario.query(_NEWEST_TIME)]
+            found = self.total(sum_of(f"{_NEWEST[self.mode]} FOR SYSTEM_TIME AS OF TIMESTAMP '{as_of}'"))
         assert found == self.transfers.total, f"the newest cut has {found}"
-        self.did["sums in views"] += 1
+        self.did["sums in the newest cut"] += 1
 
-    def check_bound(self, cut: PublishedCut) -> None:
-        """Joins appended tables as of a cut, by its bound."""
-        (bound,) = {table.version for table in cut.tables.values()}
-        within = f"WHERE datastream_metadata.change_sequence_number <= '{bound}' QUALIFY"
-        found = self.total(sum_of(_NEWEST[self.mode].replace("QUALIFY", within)))
+    def check(self, cut: PublishedCut) -> None:
+        """Joins the tables as of a cut, by the version of all tables."""
+        (version,) = {table.version for table in cut.tables.values()}
+        if self.mode == "append-only":
+            within = f"WHERE datastream_metadata.change_sequence_number <= '{version}' QUALIFY"
+            query = _NEWEST[self.mode].replace("QUALIFY", within)
+        else:
+            query = f"{_NEWEST[self.mode]} FOR SYSTEM_TIME AS OF TIMESTAMP '{version}'"
+        found = self.total(sum_of(query))
         assert found == self.transfers.total, f"the cut of epoch {cut.epoch} has {found}"
         self.did["sums in cuts"] += 1
 
@@ -109,8 +116,7 @@ class CutScenario:
         with killed_at(owner, method, call=2), pytest.raises(KilledError):
             self.deliver()
         self.look_without_cut()
-        if self.mode == "append-only":
-            self.look_at_cut()
+        self.look_at_cut()
         self.deliver()
 
     def total(self, sql: str) -> int:
@@ -135,7 +141,7 @@ class CutScenario:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Reads from another thread for as long as the context is open, with a cut where there are views."""
+        """Reads from another thread for as long as the context is open, with a cut and without."""
         ended = threading.Event()
         errors: list[BaseException] = []
 
@@ -143,8 +149,7 @@ class CutScenario:
             try:
                 while not ended.is_set():
                     self.look_without_cut()
-                    if self.mode == "append-only":
-                        self.look_at_cut()
+                    self.look_at_cut()
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
@@ -159,54 +164,12 @@ class CutScenario:
             raise errors[0]
 
 
-class Turns:
-    """The turns of a run in ``merge-load``: when MERGE statements ran, and what BigQuery had between them.
-
-    No stand-in keeps a table's past, so each cut is read when it is published, before the next turn.
-    """
-
-    def __init__(self, run: CutScenario) -> None:
-        self.run = run
-        self.merged: list[tuple[int, int]] = []
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watches MERGE statements, and reads each cut after it is published."""
-        merge, publish = BigQueryClient.merge, BigQueryCuts.publish
-
-        def merging(client: BigQueryClient, sql: str, *args: str, **more: object) -> None:
-            began = time.time_ns()
-            merge(client, sql, *args, **more)  # type: ignore[arg-type]
-            if sql.startswith("MERGE"):
-                self.merged.append((began, time.time_ns()))
-
-        def publishing(store: BigQueryCuts, cut: PublishedCut) -> None:
-            publish(store, cut)
-            found = self.run.total(sum_of(_NEWEST["merge-load"]))
-            assert found == self.run.transfers.total, f"the cut of epoch {cut.epoch} has {found}"
-            self.run.did["sums in cuts"] += 1
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jobs, "PREVENTED_AFTER", 0.0)  # no other process is about to start a job
-            patch.setattr(BigQueryClient, "merge", merging)
-            patch.setattr(BigQueryCuts, "publish", publishing)
-            yield
-
-    def check(self) -> None:
-        """Fails unless the time of each cut is within no MERGE statement."""
-        for cut in self.run.published():
-            (as_of,) = {parse(table.version) for table in cut.tables.values()}
-            assert not any(began < as_of < ended for began, ended in self.merged), f"epoch {cut.epoch} is within a turn"
-
-
 def campaign(run: CutScenario, cuts: int, kills: int) -> None:
     """Publishes cuts under load, while the sink is killed and others read; fails where a sum as of a cut is wrong."""
-    turns = Turns(run)
     killed = set(run.random.sample(range(cuts), kills))
     run.deliver()
-    with ExitStack() as watched:
-        if run.mode == "merge-load":
-            watched.enter_context(turns.watched())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "PREVENTED_AFTER", 0.0)  # no other process is about to start a job
         with run.reading():
             for number in range(cuts):
                 run.transfers.seal(3)
@@ -214,9 +177,8 @@ def campaign(run: CutScenario, cuts: int, kills: int) -> None:
                     run.kill()
                 run.deliver()
         run.half_deliver()
-    for cut in run.published() if run.mode == "append-only" else ():
-        run.check_bound(cut)
-    if run.mode == "merge-load":
-        turns.check()
+    found = run.published()
+    for cut in found:
+        run.check(cut)
     run.check_rows()
-    run.did["cuts"] = len(run.published())
+    run.did["cuts"] = len(found)
