@@ -41,7 +41,7 @@ READ_BY: Mapping[Mode, str] = {
     "merge-load": "FOR SYSTEM_TIME AS OF as_of",
     "merge": "cannot be pinned: BigQuery applies changes in the background",
 }
-"""How a table is read as of a cut, by mode."""
+"""The way to read a table as of a cut, by mode."""
 
 _OF_A_TABLE = (Field("table", "STRING"), Field("name", "STRING"), Field("incomplete", "STRING"))
 _FIELDS = (

@@ -125,7 +125,7 @@ class CutScenario:
         return int(found or 0)
 
     def published(self) -> Sequence[PublishedCut]:
-        """What ``spanner-cdc cuts`` lists."""
+        """The cuts that ``spanner-cdc cuts`` lists."""
         config = self.scenario.config()
         kind = sink_type(config.sink.type)
         assert isinstance(kind, BigQuerySink)
