@@ -30,7 +30,7 @@ _KILLS: dict[str, Sequence[tuple[type, str]]] = {
     "append-only": ((BigQueryWriter, "commit"), (BigQueryWriter, "finalize"), (BigQueryCuts, "publish")),
     "merge-load": ((BigQueryClient, "merge"), (BigQueryClient, "load"), (BigQueryCuts, "publish")),
 }
-"""Where a sink is killed: before or after one of the first calls."""
+"""The calls before or after which a sink is killed, by mode."""
 
 _NEWEST = {
     "append-only": "SELECT SUM(Balance) AS n FROM (SELECT * FROM `{0}.%s` x QUALIFY ROW_NUMBER() OVER (PARTITION BY Id"
