@@ -8,16 +8,19 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from google.api_core.exceptions import BadRequest
 from google.cloud import bigquery
+from pyspark.sql import SparkSession
 
 from connector.config import Config
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from spark_sink.dead_letters_command import Replayed, replayed
+from spark_sink.publishing import Publication
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.replay import replay_into
 from spark_sink.sinks.bigquery.rows.builder import LARGEST, RowBuilder
@@ -313,3 +316,42 @@ def test_a_table_is_found_by_its_own_spelling_only(tmp_path: Path, prefix: str, 
     delivered(spool, prefix, "append-only", Checkpoint([]))
     for name, number in (("Singers", 1), ("singers", 2)):
         eventually(query, f"SELECT Id FROM `{NAMED}.{prefix}{name}`", [{"Id": number}])
+
+
+def published(spool: SpoolMaker, prefix: str, mode: str, checkpoint: Checkpoint, **options: object) -> None:
+    """Delivers what is sealed, and publishes its cut."""
+    config = configured(
+        spool.path, project=PROJECT, dataset=DATASET, prefix=prefix, mode=mode, max_staleness="0s", **options
+    )
+    with SinkRun(config, checkpoint) as one:
+        one.only_what_is_sealed()
+        one.run()
+        Publication(one.delivery).after_batch(cast("SparkSession", None))
+
+
+def test_tables_are_read_as_of_a_time_between_two_merges(tmp_path: Path, prefix: str, query: Query) -> None:
+    spool, checkpoint = SpoolMaker(tmp_path / "spool"), Checkpoint([])
+    for number in range(5):
+        kind = "UPDATE" if number else "INSERT"
+        changes = [
+            record(START + (number + 1) * SECOND, [1], table=table, values={"Name": str(number)}, mod_type=kind)
+            for table in ("A", "B")
+        ]
+        spool.seal(*changes)
+        published(spool, prefix, "merge-load", checkpoint)
+    path = f"{PROJECT}.{DATASET}.{prefix}"
+    for number in range(5):
+        found = query(
+            f"DECLARE cut TIMESTAMP DEFAULT (SELECT as_of FROM `{path}_cuts` WHERE epoch = {number + 1});"
+            f" SELECT a.Name AS a, b.Name AS b FROM `{path}A` a FOR SYSTEM_TIME AS OF cut"
+            f" JOIN `{path}B` b FOR SYSTEM_TIME AS OF cut USING (Id)"
+        )
+        assert found == [{"a": str(number), "b": str(number)}]
+
+
+def test_views_of_appended_tables_are_as_of_the_newest_cut(tmp_path: Path, prefix: str, query: Query) -> None:
+    spool, checkpoint = SpoolMaker(tmp_path / "spool"), Checkpoint([])
+    spool.seal(record(START + SECOND, [1, 2]))
+    spool.seal(record(START + 2 * SECOND, [1], mod_type="DELETE"))
+    published(spool, prefix, "append-only", checkpoint, views=True)
+    eventually(query, f"SELECT Id, Name FROM `{PROJECT}.{DATASET}.{prefix}Singers_at_cut`", [{"Id": 2, "Name": "n"}])
