@@ -15,7 +15,7 @@ demo: setup
 # Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
 # beside each other and the rest. They print what they found when they have ended.
 SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs tests/spark_sink/sinks/files
-DATABASES := tests/integration/bigquery tests/spark_sink/sinks/spanner
+DATABASES := tests/integration/bigquery tests/spark_sink/sinks/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
 # ALSO="test-lakehouse test-lower-bounds test-newest-python" runs those beside them, as CI does.
@@ -33,7 +33,8 @@ else
 PYTEST := -m pytest
 endif
 
-LANES := lint test-spark-sessions test-commands test-rest test-spark-services test-random test-spark-databases $(ALSO) test-snippets
+# The longest lanes start first, so that none is left to run alone on one of two cores.
+LANES := $(ALSO) test-spark-sessions test-rest test-commands test-spark-databases test-spark-services test-snippets test-random
 PASSED := $(VENV)/passed
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
@@ -46,10 +47,11 @@ test-pure:
 	@$(BIN)/python -m pytest -q -m "not spark and not emulator and not container" $(PURE)
 
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
-test: setup $(VENV)/spark-classes.jsa
+test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log
-	@$(MAKE) --no-print-directory --keep-going --jobs=4 $(LANES) || true
-	@failed=; for lane in $(LANES); do \
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint $(VENV)/spark-classes.jsa || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=5 $(LANES) || true
+	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
 	  done; \
 	  [ -z "$$failed" ] || { echo "Failed:$$failed. What each printed is above; \`make LANE\` runs one alone." >&2; exit 1; }

@@ -88,7 +88,9 @@ def test_json_and_protobuf_files_have_the_same_content(filled: SpoolMaker, tmp_p
 
 
 @pytest.mark.spark
-@formats
+@pytest.mark.parametrize(
+    ("form", "ending"), [(JSONL, "opencdc.jsonl"), pytest.param(PROTOBUF, "opencdc.pb", marks=pytest.mark.slow)]
+)
 def test_the_sinks_process_writes_the_configured_format(
     filled: SpoolMaker, tmp_path: Path, form: str, ending: str
 ) -> None:

@@ -135,7 +135,7 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
 
 
 @pytest.mark.spark
-def test_a_value_that_cannot_be_cast_is_printed_nowhere_and_its_table_alone_is_stopped(
+def test_a_value_that_parquet_cannot_take_is_printed_nowhere_and_its_table_alone_is_stopped(
     spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spool.seal(change(1, [1], (KEY, AGE), table="Persons", Age=VALUE), change(1, [1]))
