@@ -109,7 +109,7 @@ def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplo
                 warn(config, stream)
 
         asyncio.run(started())
-    warned = {record.getMessage(): record.__dict__["fields"] for record in caplog.records}
+    warned = {record.getMessage(): record.__dict__.get("fields", {}) for record in caplog.records}
     assert warned["the destination cannot have a table as it is; the others are delivered"]["why"] == reported
 
 
