@@ -39,6 +39,12 @@ from spark_sink.sources.changes.spool_copies import begins_at, contradiction, ot
 NEWS_WAIT = 0.25
 """Seconds that latestOffset waits for a new epoch; without it Spark would call it 80 times a second."""
 
+WEIGHED_EPOCHS = 20_000
+"""Epochs after the position that are weighed for a micro-batch: a spool may keep a million, and each takes a kilobyte.
+
+A minute has at most some hundred, so that a file's minute is always among them.
+"""
+
 _TAKEOVER = 5.0
 """Seconds that a query waits for the killed process of its previous run to end."""
 
@@ -377,7 +383,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = newest if self._target is None else min(newest, self._target)
         if (isinstance(limit, ReadAllAvailable) or limit == _NO_LIMIT) and self.takes_every_epoch:
             return last
-        return admitted(self.groups(done + 1, last), limit) or done
+        return admitted(self.groups(done + 1, min(last, done + WEIGHED_EPOCHS)), limit) or done
 
     def _identify(self, offset: Offset) -> None:
         """Verifies that the spool is the one of the checkpoint."""

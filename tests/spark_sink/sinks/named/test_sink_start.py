@@ -143,6 +143,23 @@ def test_a_start_before_what_is_kept_is_refused_before_anything_is_registered(
     assert consumers.find(spool.spool, "second") is None
 
 
+def test_a_sink_that_starts_far_behind_weighs_some_of_the_epochs_at_a_time(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_stream, "WEIGHED_EPOCHS", 3)
+    spool.fill(8)
+    reader = reader_of(load(written(tmp_path, spool, "second")))
+    offset, ends = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, LIMIT)) != offset:
+        for task in reader.partitions(offset, end):
+            list(reader.read(task))
+        offset = end
+        ends.append(end["epoch"])
+        assert len(reader._weights) <= 3
+    assert ends == [3, 6, 8]
+    assert ids(tmp_path / "second") == list(range(40))
+
+
 @pytest.mark.parametrize("start", ["latest", "2026-13-01T00:00:00Z", "5m"])
 def test_a_start_that_is_none_is_refused(spool: SpoolMaker, tmp_path: Path, start: str) -> None:
     with pytest.raises(ConfigurationError, match=r"sink.start: '.*' is not a valid .*write"):
