@@ -16,7 +16,7 @@ from tests.spark_sink.reading.repairs.damages import damaged
 @pytest.mark.parametrize(
     ("sink", "dialect", "kills"),
     [
-        ("files", "googlesql", 1),
+        pytest.param("files", "googlesql", 1, marks=pytest.mark.slow),
         ("spanner", "googlesql", 1),
         pytest.param("merge-load", "postgresql", 0, marks=pytest.mark.slow),
         pytest.param("append-only", "googlesql", 0, marks=pytest.mark.slow),
