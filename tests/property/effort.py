@@ -5,7 +5,7 @@ import os
 from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
-SHARE = float(os.environ.get("PROPERTY_SHARE", "0.15"))
+SHARE = float(os.environ.get("PROPERTY_SHARE", "0.1"))
 """The share of the examples to draw; ``make campaigns`` draws all."""
 
 
