@@ -24,6 +24,7 @@ from benchmarks.replay.messages import Replay
 from benchmarks.replay.server import replaying
 from connector.spool.reading import Spool, manifest_path
 from emulator.bigquery import double
+from spark_sink.sinks.files.complete_minutes import FOLDER
 
 _FIRST = 1000
 _ROWS = 3
@@ -198,7 +199,8 @@ def _filled(sealed: _Sealed) -> tuple[int, int]:
 
 def _written(file_format: str, folder: str) -> int:
     """Rows in the files of that format."""
-    files = spark_queries.events_in(folder).rglob(f"[!.]*.{file_format.removesuffix('l')}*")
+    found = spark_queries.events_in(folder).rglob(f"[!.]*.{file_format.removesuffix('l')}*")
+    files = (path for path in found if FOLDER not in path.parts)
     return sum(_ROWS_OF[file_format](path) for path in files)
 
 

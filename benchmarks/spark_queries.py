@@ -25,6 +25,7 @@ from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from spark_sink.run import Sink, SinkEvent, delivery_of
 from spark_sink.session import session
+from spark_sink.sinks.files.complete_minutes import FOLDER
 
 _POLL = 0.02
 _PATIENCE = 300.0
@@ -163,7 +164,7 @@ def _sink(spool: str, folder: str, sink: dict[str, object]) -> Iterator[None]:
 
 
 def _files(folder: str) -> int:
-    return sum(1 for _ in events_in(folder).rglob("[!.]*.*"))
+    return sum(FOLDER not in path.parts for path in events_in(folder).rglob("[!.]*.*"))
 
 
 def _noop(spool: str, folder: str) -> StreamingQuery:

@@ -55,6 +55,12 @@ class CloudStorage:
         bucket, _, prefix = url.removeprefix("gs://").partition("/")
         return [blob.name for blob in self._client.list_blobs(bucket, prefix=prefix)]
 
+    def listed(self, bucket: str, prefix: str, delimiter: str | None = None) -> tuple[list[str], list[str]]:
+        """The names of the objects with a prefix, and, up to the next delimiter, the prefixes of the others."""
+        listing = self._client.list_blobs(bucket, prefix=prefix, delimiter=delimiter)
+        names = [blob.name for blob in listing]
+        return names, sorted(listing.prefixes)
+
     def put(self, url: str, data: bytes) -> None:
         """Writes an object, as another program would."""
         bucket, _, name = url.removeprefix("gs://").partition("/")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import orjson
+from pyspark.sql import SparkSession
 
 from connector.config.loading import Config
 from connector.core.timestamps import parse
@@ -10,11 +11,14 @@ from connector.spool.storage.locations import absolute
 from spark_sink.sinks.files import source as file_source
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.dead_letter_files import discard_others
+from spark_sink.sinks.files.minute_store import DeliveredFiles, MinuteStore
 from spark_sink.sinks.files.plan import FileOptions, Holding, completed_rows_of
+from spark_sink.sinks.files.writer import destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.started_batches import StartedBatches
 from spark_sink.sources.changes.admission import EpochWeight
@@ -33,6 +37,7 @@ class FileDelivery(Delivery):
         self._file_options = file_options_of(config, sink)
         self._holds_minutes = sink.rotate_interval > 0
         self._has_run = False
+        self._delivered = DeliveredFiles()
 
     @property
     def destination(self) -> str:
@@ -53,12 +58,22 @@ class FileDelivery(Delivery):
         }
 
     def finish(self, reports: Sequence[TaskReport]) -> list[str]:
-        """Forgets what the files of the micro-batch no longer need."""
+        """Notes the files for the documents of minutes, and forgets what they no longer need."""
         self._discard(reports)
         first = min(one.first for one in reports)
+        if not self.feed.is_backfill:
+            if self._delivered.first is None:
+                batch = StartedBatches(self._spool, self.consumer).at(first)
+                self._delivered.first = batch.first if batch is not None else first
+            self._delivered.add(file_source.file_of(one) for one in reports if one.events)
         forget_completed(self._spool, before=first, kept_in=completed_rows_of(self.consumer))
         files = sum(1 for one in reports if one.events)
         return [f"{files} files, {sum(one.events for one in reports)} events"]
+
+    def cut_store(self, spark: SparkSession) -> CutStore:
+        """The documents of the minutes that are complete."""
+        del spark
+        return MinuteStore(destination_at(self._root, self._endpoint), self._spool, self.consumer, self._delivered)
 
     def waiting(self) -> bool:
         """True if there are files to write; an open minute is left for the next run."""

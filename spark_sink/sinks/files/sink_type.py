@@ -10,7 +10,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
-from connector.spool.storage.locations import in_cloud_storage, unbilled
+from connector.spool.storage.locations import absolute, in_cloud_storage, unbilled
 from spark_sink.sinks.files import checks
 from spark_sink.sinks.files.config import FORMER_NAMES, FilesConfig, check_options
 from spark_sink.sinks.shared.sink_type import SparkSinkType
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
+    from spark_sink.sinks.shared.published_cut import PublishedCut
 
 
 class FilesSink(SparkSinkType[FilesConfig]):
@@ -92,6 +93,15 @@ class FilesSink(SparkSinkType[FilesConfig]):
         from spark_sink.sinks.shared.dead_letters import DeadLetters
 
         return replay_into(config, DeadLetters.of(self, sink))
+
+    def published_cuts(self, config: Config, sink: FilesConfig) -> "Sequence[PublishedCut]":
+        """The complete minutes of the newest 24 hours, each as of its end."""
+        from connector.spool.reading import Spool
+        from spark_sink.sinks.files.minute_store import MinuteStore
+        from spark_sink.sinks.files.writer import destination_at
+
+        destination = destination_at(absolute(sink.path), sink.endpoint or "")
+        return MinuteStore(destination, Spool.at(absolute(config.spool.path)), sink.name).cuts()
 
     def sink_of_backfill(self, sink: FilesConfig) -> FilesConfig:
         """A file holds rows of one epoch: all rows have the same minute, and none waits for its end."""

@@ -27,7 +27,7 @@ from spark_sink.sinks.files.plan import (
     file_groups,
     shared_out,
 )
-from spark_sink.sinks.files.writer import FileWriter, destination_at
+from spark_sink.sinks.files.writer import FileWriter, WrittenFile, destination_at
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
@@ -124,7 +124,10 @@ class FileSinkReader(SinkStreamReader):
         )
         for group in partition.groups:
             first = group.first_epoch
-            reports = [TaskReport(first, file.table, events=file.rows, own=file.path) for file in writer.write(group)]
+            reports = [
+                TaskReport(first, file.table, events=file.rows, own=orjson.dumps((file.path, file.bytes)).decode())
+                for file in writer.write(group)
+            ]
             reports += [
                 TaskReport(
                     first,
@@ -140,6 +143,12 @@ class FileSinkReader(SinkStreamReader):
             writer.rejected.clear()
             writer.incomplete.clear()
             yield as_rows(reports)
+
+
+def file_of(report: TaskReport) -> WrittenFile:
+    """The file that a report with events is about."""
+    path, size = orjson.loads(report.own)
+    return WrittenFile(path, report.events, size, report.table)
 
 
 def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions, holding: Holding) -> Iterable[Group]:

@@ -49,7 +49,14 @@ _WAITING = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written; ``path`` is relative to the root."""
+    """A file that was written.
+
+    Attributes:
+        path: relative to the root.
+        rows: how many events it holds.
+        bytes: its size there.
+        table: its table, by the name in the source.
+    """
 
     path: str
     rows: int
@@ -297,17 +304,17 @@ class _TableFiles:
         except BaseException:
             file.abandon()
             raise
-        self._done.append((file, WrittenFile(file.path, file.rows, file.size, file.table)))
+        self._done.append((file, WrittenFile(file.path, file.rows, file.stored, file.table)))
 
 
 class _OpenFile:
-    """A file that is being written; ``size`` counts what was appended, before compression."""
+    """A file that is being written; ``size`` counts what was appended before compression, ``stored`` after it."""
 
     def __init__(self, pending: PendingFile, path: str, encoding: Encoding, series: Series) -> None:
         self.path = path
         self.table = series.table
         self.rows = 0
-        self.size = 0
+        self.size = self.stored = 0
         self._pending = pending
         self._encoding = encoding
         self._member: zlib._Compress | None = None
@@ -329,7 +336,7 @@ class _OpenFile:
         """Releases what it holds open; a compressed file continues with another gzip member."""
         if self._member is not None:
             member, self._member = self._member, None
-            self._pending.append(member.flush())
+            self._store(member.flush())
         self._pending.rest()
 
     def publish(self) -> None:
@@ -342,13 +349,17 @@ class _OpenFile:
 
     def _append(self, data: bytes | memoryview) -> None:
         if not self._encoding.gzipped:
-            self._pending.append(data)
+            self._store(data)
             return
         if self._member is None:
             self._member = zlib.compressobj(6, wbits=16 + zlib.MAX_WBITS)  # a gzip member without a time
         compressed = self._member.compress(data)
         if compressed:
-            self._pending.append(compressed)
+            self._store(compressed)
+
+    def _store(self, data: bytes | memoryview) -> None:
+        self._pending.append(data)
+        self.stored += len(data)
 
 
 def _encoding_of(options: FileOptions, schema_of: Callable[[str], TableSchema]) -> Encoding:

@@ -29,6 +29,7 @@ def connected(
     identities: Mapping[int, str],
     *,
     patience: float = 0,
+    is_backfill: bool = False,
 ) -> Iterator[SpannerConnection]:
     """Connects to the destination for as long as the context is open.
 
@@ -39,12 +40,20 @@ def connected(
         consumer: the sink's name.
         identities: those of the epochs that are applied, by number.
         patience: seconds for which the database is asked again if it does not answer at first.
+        is_backfill: whether the epochs are of a backfill.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses.
     """
     there = awaited_destination(target, patience)
-    sink = f"{spool.header().spool_id}/{consumer}"
+    sink = key_of(spool, consumer)
     select, parameters = select_of(there.dialect.name, sink)
     with SinkTransactions(BlockingClient(target), tag, select, parameters) as transactions:
-        yield SpannerConnection(there, AppliedProgress(transactions, sink, uuid4().hex, identities))
+        yield SpannerConnection(
+            there, AppliedProgress(transactions, sink, uuid4().hex, identities, there.dialect.name, is_backfill)
+        )
+
+
+def key_of(spool: Spool, consumer: str) -> str:
+    """The key of a sink's bookkeeping row."""
+    return f"{spool.header().spool_id}/{consumer}"

@@ -27,7 +27,7 @@ from spark_sink.sinks.spanner.destination_tables import (
 )
 from spark_sink.sinks.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.sinks.spanner.source_tables import SourceTable, source_tables
-from spark_sink.sinks.spanner.writing.progress import DDL, IDENTITY, TABLE, WIDENING
+from spark_sink.sinks.spanner.writing.progress import TABLE, statements_for
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
@@ -86,21 +86,24 @@ _DELETION_POLICY = re.compile(
 
 
 def prepare(target: DatabaseAddress) -> DestinationDatabase:
-    """Creates the bookkeeping table, if it is missing; returns what was there before.
+    """Creates the bookkeeping table and its view, or what they lack; returns what was there before.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses it.
     """
     found = awaited_destination(target)
-    own = found.tables.get(TABLE)
-    if own is None or IDENTITY not in own.columns:
+    if statements := _missing(found):
         try:
-            change_tables(target, [(DDL if own is None else WIDENING)[found.dialect.name]])
+            change_tables(target, statements)
         except SinkError:
-            own = awaited_destination(target).tables.get(TABLE)
-            if own is None or IDENTITY not in own.columns:
+            if _missing(awaited_destination(target)):
                 raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
     return found
+
+
+def _missing(there: DestinationDatabase) -> list[str]:
+    own = there.tables.get(TABLE)
+    return statements_for(there.dialect.name, None if own is None else own.columns)
 
 
 def create_missing(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from connector.config.loading import Config
 from connector.log import Log
@@ -11,8 +11,10 @@ from connector.spool.backfill.records import unfinished_tables
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
+from spark_sink.sinks.spanner.connection import key_of
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
 from spark_sink.sinks.spanner.destination_tables import (
     IN_ORDER,
@@ -21,6 +23,7 @@ from spark_sink.sinks.spanner.destination_tables import (
     circular_references,
 )
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, omitted_of
+from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
@@ -46,6 +49,7 @@ class SpannerDelivery(Delivery):
         self._new: list[str] = []
         with feed.reporting_retries(self.consumer):
             found = prepare(self._target)
+        self._dialect = found.dialect.name
         self._is_ordered = feed.is_backfill and not feed.is_repair
         if self._is_ordered:
             self._check_order(found)
@@ -71,6 +75,12 @@ class SpannerDelivery(Delivery):
         """Says what was created, and what was left out of changes."""
         created = [f"created {', '.join(self._new)}"] if self._new else []
         return [*super().finish(reports), *created, *_omitted(reports)]
+
+    def cut_store(self, spark: SparkSession) -> CutStore:
+        """The sink's row in the destination."""
+        del spark
+        key = key_of(self._spool, self.consumer)
+        return SpannerCutStore(self._target, self._sink.transaction_tag, self._dialect, key)
 
     def waiting(self) -> bool:
         """Nothing while a backfill is not done: changes wait for it."""

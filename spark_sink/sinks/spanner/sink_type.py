@@ -1,7 +1,7 @@
 """Registers the Spanner sink as ``sink.type: spanner``."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
+    from spark_sink.sinks.shared.published_cut import PublishedCut
 
 
 class SpannerSink(SparkSinkType[SpannerConfig]):
@@ -121,6 +122,24 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
 
         delivered = delivered_up_to(Spool.at(absolute(spool)), sink.name)
         return DatabaseCopy(sink.address(source), delivered, sink.tables, sink.columns)
+
+    def published_cuts(self, config: Config, sink: SpannerConfig) -> "Sequence[PublishedCut]":
+        """The newest one: the destination has only the rows of now."""
+        from spark_sink.sinks.spanner.connection import key_of
+        from spark_sink.sinks.spanner.destination_tables import destination_at
+        from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
+        from spark_sink.sinks.spanner.writing.progress import TABLE
+
+        target = sink.address(config.source)
+        there = asyncio.run(destination_at(target))
+        try:
+            key = key_of(Spool.at(absolute(config.spool.path)), sink.name)
+        except FileNotFoundError:
+            return []
+        own = there.tables.get(TABLE)
+        if own is None or "cut" not in own.columns:
+            return []
+        return SpannerCutStore(target, sink.transaction_tag, there.dialect.name, key).cuts()
 
     def replay_into(self, config: Config, sink: SpannerConfig) -> "AbstractContextManager[Replay]":
         """Writes their rows as the source has them."""

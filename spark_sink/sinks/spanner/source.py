@@ -142,7 +142,10 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
     spool = Spool.at(partition.spool)
     place, manifests = partition.place, partition.manifests
     identities = {manifest.epoch: manifest.identity for manifest in manifests}
-    with connected(place.target, place.tag, spool, partition.consumer, identities, patience=PATIENCE) as connection:
+    is_backfill = any(manifest.backfill for manifest in manifests)
+    with connected(
+        place.target, place.tag, spool, partition.consumer, identities, patience=PATIENCE, is_backfill=is_backfill
+    ) as connection:
         there, progress = connection
         consumer = find(spool, partition.consumer)
         has_applied = consumer is not None and consumer.at != ""

@@ -4,47 +4,88 @@ It is in the destination, in a table of one row for each sink and spool. In mode
 commits that it counts, so each is applied once, whatever is killed when. In mode ``rows`` it follows the commits that
 it counts, and what was committed without it is committed once more, with the same values. A process writes its own id
 first; every transaction reads it, so that none of another process can take effect later.
+
+The row also says up to which commit timestamp every change is applied, and the view beside the table shows that. In
+mode ``transactions`` the destination is in the source's state as of then.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from google.protobuf.message import Message
 
+from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
+from connector.spool.manifest import watermark_of
 from spark_sink.errors import SinkError
-from spark_sink.sinks.spanner.writing.mutations import WRITE, RowMutation, encoded
+from spark_sink.sinks.spanner.writing.mutations import UPDATE, WRITE, RowMutation, encoded
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
 from spark_sink.sinks.spanner.writing.transactions import Read, SinkTransactions
 from spark_sink.sinks.spanner.writing.units import UnitPosition
 
 TABLE = "spanner_cdc_progress"
 
+VIEW = "spanner_cdc_cuts"
+"""The view for users: up to which commit timestamp each sink has applied everything."""
+
 DDL = {
     "googlesql": (
         f"CREATE TABLE {TABLE} (sink STRING(MAX) NOT NULL, owner STRING(MAX) NOT NULL, epoch INT64 NOT NULL,"
         " events INT64 NOT NULL, updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp = true),"
-        " epoch_identity STRING(MAX)) PRIMARY KEY (sink)"
+        " epoch_identity STRING(MAX), complete_up_to TIMESTAMP, complete_up_to_text STRING(MAX), cut STRING(MAX),"
+        " incomplete STRING(MAX)) PRIMARY KEY (sink)"
     ),
     "postgresql": (
         f"CREATE TABLE {TABLE} (sink varchar NOT NULL PRIMARY KEY, owner varchar NOT NULL, epoch bigint NOT NULL,"
-        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL, epoch_identity varchar)"
+        " events bigint NOT NULL, updated spanner.commit_timestamp NOT NULL, epoch_identity varchar,"
+        " complete_up_to timestamptz, complete_up_to_text varchar, cut varchar, incomplete varchar)"
     ),
 }
 """By the dialect's name."""
 
-WIDENING = {
-    "googlesql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity STRING(MAX)",
-    "postgresql": f"ALTER TABLE {TABLE} ADD COLUMN epoch_identity varchar",
+_ADDED = {
+    "epoch_identity": "text",
+    "complete_up_to": "timestamp",
+    "complete_up_to_text": "text",
+    "cut": "text",
+    "incomplete": "text",
 }
-"""For a table of a version that did not have that column, by the dialect's name."""
+"""Columns that a table of an older version lacks, and what they hold."""
+
+_TYPES = {
+    "googlesql": {"text": "STRING(MAX)", "timestamp": "TIMESTAMP"},
+    "postgresql": {"text": "varchar", "timestamp": "timestamptz"},
+}
+
+_CREATE_VIEW = (
+    f"CREATE OR REPLACE VIEW {VIEW} SQL SECURITY INVOKER AS SELECT p.sink, p.epoch - 1 AS epoch, p.complete_up_to,"
+    f" p.complete_up_to_text, p.incomplete, p.updated FROM {TABLE} AS p WHERE p.complete_up_to_text IS NOT NULL"
+)
+
+
+def statements_for(dialect: str, columns: Collection[str] | None) -> list[str]:
+    """The statements that create the table and the view, or what an older version did not have of them.
+
+    Args:
+        dialect: the dialect's name.
+        columns: the table's; None if there is no table.
+    """
+    if columns is None:
+        return [DDL[dialect], _CREATE_VIEW]
+    types = _TYPES[dialect]
+    added = [f"ALTER TABLE {TABLE} ADD COLUMN {name} {types[of]}" for name, of in _ADDED.items() if name not in columns]
+    return [*added, _CREATE_VIEW] if added else []
+
 
 IDENTITY = "epoch_identity"
 """Distinguishes the epoch that was applied last from one that another copy of the spool has under its number."""
 
-_COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY)
-_SELECT = f"SELECT owner, epoch, events, {IDENTITY} FROM {TABLE} WHERE sink = "
+_COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY, "complete_up_to", "complete_up_to_text")
+_SELECT = f"SELECT owner, epoch, events, {IDENTITY}, complete_up_to_text, cut FROM {TABLE} WHERE sink = "
+CUT = 5
+"""The place of the published cut in a row that the statement reads; empty if there is none."""
+
 _PARAMETERS = {"googlesql": ("@sink", "sink"), "postgresql": ("$1", "p1")}
 
 
@@ -55,10 +96,17 @@ def select_of(dialect: str, sink: str) -> tuple[str, dict[str, str]]:
 
 
 class Claimed(NamedTuple):
-    """The position up to which a spool is applied, and the identity of the last epoch; empty if it is not known."""
+    """The position up to which a spool is applied.
+
+    Attributes:
+        position: the position.
+        identity: of the last epoch; empty if it is not known.
+        complete: the commit timestamp up to which every change is applied, RFC 3339; empty if it is not known.
+    """
 
     position: UnitPosition
     identity: str
+    complete: str = ""
 
     @property
     def epoch(self) -> int:
@@ -75,12 +123,16 @@ class AppliedProgress:
         sink: the row's key.
         owner: the process's id, unique.
         identities: those of the epochs that are applied, by number.
+        dialect: the name of the destination's.
+        is_backfill: whether they are of a backfill, so that no commit timestamp has its state.
     """
 
     transactions: SinkTransactions
     sink: str
     owner: str
     identities: Mapping[int, str]
+    dialect: str
+    is_backfill: bool = False
 
     def claim(self, first: UnitPosition | None) -> Claimed:
         """Takes the row over from its former owner; returns how far the spool is applied.
@@ -95,7 +147,7 @@ class AppliedProgress:
 
         def decide(row: Read | None) -> Sequence[Message]:
             if row is not None:
-                found[:] = [Claimed(_position(row), row[3])]
+                found[:] = [Claimed(_position(row), row[3], row[4])]
             elif first is not None:
                 found[:] = [Claimed(first, "")]
             else:
@@ -132,8 +184,22 @@ class AppliedProgress:
 
         self.transactions.run(decide)
 
-    def advance(self, start: UnitPosition, end: UnitPosition, mutations: Iterable[Message] = ()) -> None:
+    def advance(
+        self,
+        start: UnitPosition,
+        end: UnitPosition,
+        mutations: Iterable[Message] = (),
+        *,
+        complete: int | None = None,
+    ) -> None:
         """Commits mutations and the position after them, unless that is done already.
+
+        Args:
+            start: the position before them.
+            end: the position after them.
+            mutations: the mutations.
+            complete: the commit timestamp up to which every change is applied then, Unix nanoseconds; None at the end
+                of an epoch.
 
         Raises:
             RefusedError: Spanner refuses them.
@@ -147,7 +213,10 @@ class AppliedProgress:
             if at not in (start, end):
                 raise SinkError(f"{TABLE} of sink {self.sink} is at epoch {at.epoch}, where this sink has not been")
             identity = self.identities.get(Claimed(end, "").epoch, row[3])
-            return [*changes, *self._written(end, identity)] if at == start else ()
+            text = row[4]
+            if start != end and not self.is_backfill:
+                text = format_rfc3339(watermark_of(identity) if complete is None else complete)
+            return [*changes, *self._written(end, identity, text)] if at == start else ()
 
         self.transactions.run(decide)
 
@@ -159,10 +228,29 @@ class AppliedProgress:
             )
         return row
 
-    def _written(self, at: UnitPosition, identity: str) -> list[Message]:
-        values = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
+    def _written(self, at: UnitPosition, identity: str, complete: str) -> list[Message]:
+        place = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
+        values = (*place, self._timestamp(complete), complete or None)
         row = MergedRow(TABLE, (self.sink,), ("sink",), {})
         return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
+
+    def _timestamp(self, complete: str) -> str | None:
+        """The value of the column; in the PostgreSQL dialect it has microseconds, the last one before."""
+        if not complete or self.dialect != "postgresql":
+            return complete or None
+        return format_rfc3339(parse(complete) // 1000 * 1000)
+
+
+def published(sink: str, cut: str, incomplete: str | None) -> list[Message]:
+    """The mutation that keeps a published cut in the row of a sink.
+
+    Args:
+        sink: the row's key.
+        cut: the cut's JSON.
+        incomplete: a JSON object of the tables that are incomplete, or None.
+    """
+    row = MergedRow(TABLE, (sink,), ("sink",), {})
+    return encoded([RowMutation(UPDATE, TABLE, ("sink", "cut", "incomplete"), (sink, cut, incomplete), row)])
 
 
 def _position(row: Read) -> UnitPosition:

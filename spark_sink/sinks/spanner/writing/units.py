@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from connector.core.timestamps import parse
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
 
 
@@ -23,11 +24,14 @@ class Unit:
         start: the position before them.
         end: the position after them.
         transactions: the changes of each.
+        complete: the commit timestamp up to which every change is applied after it, Unix nanoseconds; None where it
+            ends with an epoch, and it is that one's watermark.
     """
 
     start: UnitPosition
     end: UnitPosition
     transactions: list[list[KeyedChange]] = field(default_factory=list)
+    complete: int | None = None
 
     @property
     def changes(self) -> Iterator[KeyedChange]:
@@ -40,7 +44,7 @@ class Unit:
         first, second = self.transactions[:middle], self.transactions[middle:]
         epoch, events = second[0][0].at
         between = UnitPosition(epoch, events)
-        return Unit(self.start, between, first), Unit(between, self.end, second)
+        return Unit(self.start, between, first, _before(second[0])), Unit(between, self.end, second, self.complete)
 
 
 def units(
@@ -61,7 +65,7 @@ def units(
         transaction = list(found)
         length = sum(len(change.payload) for change in transaction)
         if unit.transactions and (held + len(transaction) > most or size + length > most_bytes):
-            unit.end = UnitPosition(*transaction[0].at)
+            unit.end, unit.complete = UnitPosition(*transaction[0].at), _before(transaction)
             yield unit
             unit, held, size = Unit(unit.end, unit.end), 0, 0
         unit.transactions.append(transaction)
@@ -70,3 +74,8 @@ def units(
     if unit.transactions:
         unit.end = end
         yield unit
+
+
+def _before(transaction: list[KeyedChange]) -> int:
+    """The last timestamp before a transaction: another one before it may have the same commit timestamp."""
+    return parse(transaction[0].commit_timestamp) - 1

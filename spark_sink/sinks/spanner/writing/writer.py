@@ -113,7 +113,7 @@ class UnitWriter:
             )
         whole = f"its transaction cannot be applied: {why[:_REASON]}"
         yield WrittenUnits({}, [Rejection(change, whole, brief) for change in changes], _stopped(plan))
-        self._progress.advance(unit.start, unit.end)
+        self._progress.advance(unit.start, unit.end, complete=unit.complete)
 
     def _refusal(self, unit: Unit, plan: WritePlan) -> RefusedWriteError | None:
         """Commits a unit; returns why Spanner refuses it, or None.
@@ -124,7 +124,7 @@ class UnitWriter:
         for levels in plan.levels.orders() if len(unit.transactions) == 1 else (plan.levels.in_order(),):
             rows = chain.from_iterable(levels)
             try:
-                self._progress.advance(unit.start, unit.end, encoded(rows))
+                self._progress.advance(unit.start, unit.end, encoded(rows), complete=unit.complete)
             except RefusedWriteError as error:
                 refusal = error
             else:
@@ -141,7 +141,7 @@ class UnitWriter:
         refused = self._again(refused)
         rejected = self._rejected(plan, refused)
         yield WrittenUnits(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
-        self._progress.advance(unit.start, unit.end)
+        self._progress.advance(unit.start, unit.end, complete=unit.complete)
 
     def _commit(self, rows: Sequence[RowMutation]) -> Refused:
         """Commits rows, or those of them that Spanner does not refuse; returns the others."""

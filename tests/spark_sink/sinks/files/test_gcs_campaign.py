@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
+from spark_sink.sinks.files.complete_minutes import FOLDER
 from tests.cloud_storage import CloudStorage
 from tests.spark_sink.processes import program
 from tests.spark_sink.sinks.files.gcs_config import config
@@ -79,7 +80,10 @@ def test_a_million_events_of_twenty_tables_come_once_each_however_often_the_sink
         one.end_input()
         assert one.code() == 0, one.said()
 
-    objects = cloud_storage.objects(sink)
+    written = cloud_storage.objects(sink)
+    documents = [name for name in written if name.startswith(f"{FOLDER}/")]
+    assert len(documents) == MINUTES - 1, "the last minute is not over"
+    objects = {name: data for name, data in written.items() if not name.startswith(f"{FOLDER}/")}
     folders = {
         f"d_T{table:02d}/{format_rfc3339(START + minute * MINUTE)[:16].translate(str.maketrans('-T:', '///'))}/"
         for table in range(TABLES)

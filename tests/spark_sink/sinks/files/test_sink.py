@@ -13,6 +13,7 @@ from connector.errors import TRANSIENT
 from connector.reader.stopping import StopRequest
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.sinks.files.complete_minutes import FOLDER, CompleteMinute
 from spark_sink.sinks.files.plan import FileOptions, file_groups
 from spark_sink.sinks.files.writer import FileWriter, destination_at
 from tests.spark_sink.processes import Program, eventually, program
@@ -40,7 +41,11 @@ def passed(spool: SpoolMaker, epoch: int) -> bool:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    """The files below a root, without the documents of complete minutes."""
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {
+        name: path.read_bytes() for path in files if not (name := str(path.relative_to(root))).startswith(f"{FOLDER}/")
+    }
 
 
 def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, bytes]:
@@ -61,6 +66,7 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     points: dict[str, Callable[[Program], object]] = {
         "a file is half written": lambda _: any(out.rglob("*.tmp")),
         "a file is there": lambda _: any(out.rglob("*.jsonl.gz")),
+        "a document is there": lambda _: any(out.rglob("*.json")),
     }
     configured = config(tmp_path, gzip="true", rotate_bytes="300KB")
     for number, (point, reached) in enumerate(points.items()):
@@ -73,6 +79,10 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     shape = FileOptions(gzip=True, rotate_bytes=300_000, by_minute=True)
     assert contents(out) == expected(spool, tmp_path / "expected", shape)
     assert len(contents(out)) > 36
+    documents = [CompleteMinute.model_validate_json(path.read_bytes()) for path in sorted(out.rglob("*.json"))]
+    assert [one.minute for one in documents] == [START + minute * MINUTE for minute in range(5)], "one is not over"
+    named = {file for one in documents for files in one.files.values() for file in files}
+    assert named == {name for name in contents(out) if "/10/05/" not in name}
 
 
 def test_avro_is_written_where_it_is_configured(spool: SpoolMaker, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.core.timestamps import format_rfc3339, parse
 from spark_sink.sinks.spanner.writing.row_merger import Key, KeyedChange, Value, merged
 from spark_sink.sinks.spanner.writing.units import UnitPosition, units
 
@@ -30,7 +31,9 @@ def histories(draw: st.DrawFn) -> list[KeyedChange]:
         values = {"Id": str(key)} | ({} if mod_type == "DELETE" else {name: f"{name}{place}" for name in names})
         (there.discard if mod_type == "DELETE" else there.add)(key)
         payload = orjson.dumps(values).decode()
-        changes.append(KeyedChange("T", mod_type, is_whole, payload, "", "", str(transaction), (1, place)))
+        changes.append(
+            KeyedChange("T", mod_type, is_whole, payload, _time_of(transaction), "", str(transaction), (1, place))
+        )
     return changes
 
 
@@ -62,6 +65,11 @@ def at_once(rows: Rows, changes: list[KeyedChange]) -> Rows:
     return found
 
 
+def _time_of(transaction: int) -> str:
+    """Every second transaction has the commit timestamp of the one before."""
+    return format_rfc3339(1_000_000_000 + transaction // 2)
+
+
 @given(histories(), st.integers(0, 30))
 def test_changes_at_once_make_the_same_rows_as_one_after_another(changes: list[KeyedChange], cut: int) -> None:
     before = one_by_one({}, changes[:cut])
@@ -84,11 +92,16 @@ def test_units_are_whole_transactions_and_follow_one_another(
     for one, other in pairwise(found):
         assert one.end == other.start
         assert list(one.changes)[-1].transaction != next(other.changes).transaction
+        assert one.complete == parse(next(other.changes).commit_timestamp) - 1
     for unit in found:
         assert len(unit.transactions) == 1 or len(list(unit.changes)) <= most
         if len(unit.transactions) > 1:
             first, second = unit.halves()
             assert (first.start, first.end, second.end) == (unit.start, second.start, unit.end)
+            assert (first.complete, second.complete) == (
+                parse(next(second.changes).commit_timestamp) - 1,
+                unit.complete,
+            )
             assert [*first.changes, *second.changes] == list(unit.changes)
     if found:
-        assert (found[0].start, found[-1].end) == (start, end)
+        assert (found[0].start, found[-1].end, found[-1].complete) == (start, end, None)

@@ -3,7 +3,7 @@
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase
 from spark_sink.sinks.spanner.creation import adding, create_missing, creating, prepare, relaxing
-from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE
+from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE, VIEW
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.applying import target_of
 
@@ -117,9 +117,14 @@ def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widene
     assert new in columns_of(replica, second)
 
 
-def test_the_bookkeeping_table_of_an_older_version_is_widened(database: MakeDatabase, dialect: str) -> None:
+def test_the_bookkeeping_table_of_an_older_version_is_widened_and_gets_its_view(
+    database: MakeDatabase, dialect: str
+) -> None:
     replica = database(dialect=dialect)
     prepare(target_of(replica))
-    replica.run_ddl(f"ALTER TABLE {TABLE} DROP COLUMN {IDENTITY}")
+    added = (IDENTITY, "complete_up_to", "complete_up_to_text", "cut", "incomplete")
+    replica.run_ddl(f"DROP VIEW {VIEW}", *(f"ALTER TABLE {TABLE} DROP COLUMN {column}" for column in added))
     prepare(target_of(replica))
-    assert IDENTITY in columns_of(replica, TABLE)
+    assert {*columns_of(replica, TABLE)} >= {*added}
+    with replica.database.snapshot() as snapshot:
+        assert list(snapshot.execute_sql(f"SELECT epoch, complete_up_to FROM {VIEW}")) == []

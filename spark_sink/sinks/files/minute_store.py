@@ -1,0 +1,210 @@
+"""The published cuts of the file sink: a document for each minute that its watermark has passed, also for empty ones.
+
+The sink's own record in the spool has the first minute without a document, the newest cut, and the files of the minute
+that is not over: a minute may be delivered in several micro-batches. It is written last. If the sink is killed before,
+the micro-batch is repeated with the same files, and a document that is there already is compared with what would be
+written.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from connector.core.timestamps import MINUTE, format_rfc3339
+from connector.log import Log
+from connector.spool.consumers import MINUTES
+from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.reading import Spool, to_json
+from connector.spool.storage.store import FileStore, contents
+from spark_sink.sinks.files.complete_minutes import CompleteMinute, hour_folder, minute_of
+from spark_sink.sinks.files.writer import WrittenFile
+from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut
+
+_HOUR = 60
+_LISTED = 24 * _HOUR
+"""The newest minutes that are listed."""
+
+_PARALLEL = 16
+"""Documents that are written at a time: in Cloud Storage each takes some 50 ms, and after a week there are 10,000."""
+
+_log = Log(__name__)
+
+
+class DeliveredFiles:
+    """The files that a delivery has written, and of which no record is kept yet.
+
+    Attributes:
+        first: the first epoch of its first micro-batch with events; None before there was one.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self._files: dict[str, WrittenFile] = {}
+
+    def add(self, files: Iterable[WrittenFile]) -> None:
+        """Adds files; those of a repeated micro-batch are the same ones."""
+        self._files.update((file.path, file) for file in files)
+
+    def clear(self) -> None:
+        """They are recorded."""
+        self._files.clear()
+
+    @property
+    def files(self) -> Sequence[WrittenFile]:
+        """The files."""
+        return tuple(self._files.values())
+
+
+class _Record(BaseModel):
+    """The sink's record.
+
+    Attributes:
+        next: the first minute without a document, its first nanosecond.
+        cut: the newest cut; None before one was published whole.
+        files: those of that minute and of later ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    next: Timestamp
+    cut: PublishedCut | None = None
+    files: tuple[WrittenFile, ...] = ()
+
+
+class MinuteStore(CutStore):
+    """The documents of one sink.
+
+    Args:
+        destination: the files' store.
+        spool: the change stream's.
+        sink: the sink's name.
+        delivered: what its delivery has written.
+    """
+
+    def __init__(
+        self, destination: FileStore, spool: Spool, sink: str, delivered: DeliveredFiles | None = None
+    ) -> None:
+        self._destination = destination
+        self._spool = spool
+        self._sink = sink
+        self._delivered = delivered or DeliveredFiles()
+        self._path = f"consumers/{sink}{MINUTES}"
+        self._known: _Record | None = None
+        self._continues = False
+
+    def newest(self) -> PublishedCut | None:
+        """The newest cut, also one within a minute, which has no document."""
+        record = self._record()
+        return record.cut if record is not None else None
+
+    def cuts(self) -> Sequence[PublishedCut]:
+        """The complete minutes of the newest 24 hours that have a document, oldest first."""
+        record = self._record()
+        if record is None:
+            return []
+        end = record.next // MINUTE
+        hours = [hour_folder(minute) for minute in range(end - _LISTED, end + _HOUR, _HOUR)]
+        names = (f"{hour}/{name}" for hour in hours for name in self._destination.list(hour) if name.endswith(".json"))
+        spool_id = self._spool.header().spool_id
+        read = (_parsed(data.to_pybytes()) for data in self._destination.read_each(names))
+        found = (one for one in read if one is not None and (one.spool_id, one.sink) == (spool_id, self._sink))
+        return [one.as_cut() for one in found if end - _LISTED <= one.minute // MINUTE < end]
+
+    def versions(self, tables: Sequence[str]) -> Mapping[str, str]:
+        """None: a document names files."""
+        del tables
+        return {}
+
+    def publish(self, cut: PublishedCut) -> None:
+        """Writes the documents of the minutes that the cut has passed, an hour after the other, and records the cut."""
+        record = self._record()
+        begin = self._begin(cut)
+        end = max(begin, (cut.timestamp + 1) // MINUTE)
+        files = {file.path: file for file in (*(record.files if record else ()), *self._delivered.files)}
+        of_minutes: dict[int, list[WrittenFile]] = defaultdict(list)
+        for file in files.values():
+            of_minutes[minute_of(file)].append(file)
+        before = record.cut if record is not None else None
+        with ThreadPoolExecutor(_PARALLEL, "minutes") as pool:
+            for first in range(begin, end, _HOUR):
+                last = min(first + _HOUR, end)
+                made = (CompleteMinute.of(at, of_minutes.get(at, ()), cut, self._sink) for at in range(first, last))
+                list(pool.map(self._write, made))
+                if last < end:
+                    self._keep(last, before, of_minutes)
+        self._keep(end, cut, of_minutes)
+        self._delivered.clear()
+        self._continues = True
+
+    def _keep(self, following: int, cut: PublishedCut | None, files: Mapping[int, Iterable[WrittenFile]]) -> None:
+        left = tuple(file for minute in sorted(files) if minute >= following for file in files[minute])
+        record = _Record(next=following * MINUTE, cut=cut, files=left)
+        self._spool.storage.replace(self._path, to_json(record))
+        self._known = record
+
+    def _write(self, document: CompleteMinute) -> None:
+        try:
+            self._destination.create(document.path, document.to_json())
+        except FileExistsError:
+            data = contents(self._destination, document.path)
+            found = _parsed(data) if data is not None else None
+            if found is None or not document.has_files_of(found):
+                _log.warning(
+                    "the document of a complete minute is another sink's or another spool's, or names other files: it"
+                    " stays; give each sink a sink.path of its own",
+                    path=self._destination.full(document.path),
+                    minute=format_rfc3339(document.minute),
+                )
+
+    def _begin(self, cut: PublishedCut) -> int:
+        """The first minute without a document, counted since 1970, of which every file is known.
+
+        A program without this record, or one whose record was removed, may have delivered files that are not known:
+        then it is the first minute after these. The minute in which the spool begins counts as whole, because there is
+        nothing before.
+        """
+        record = self._record()
+        if record is None or record.cut is None:
+            after, is_start = self._known_after(0, cut)
+            return (after + 1) // MINUTE if is_start else -(-(after + 1) // MINUTE)
+        if self._continues:
+            return record.next // MINUTE
+        after, continues = self._known_after(record.cut.epoch, cut)
+        return record.next // MINUTE if continues else -(-(after + 1) // MINUTE)
+
+    def _known_after(self, before: int, cut: PublishedCut) -> tuple[int, bool]:
+        """The timestamp after which every file up to a cut is known; and whether all are, of the epochs after one.
+
+        Args:
+            before: that epoch, or 0.
+            cut: the cut.
+        """
+        spool, first = self._spool, self._delivered.first or cut.epoch + 1
+        oldest = max(spool.floor(), before + 1)
+        after, all_known = cut.timestamp, False
+        if first <= cut.epoch:
+            after, all_known = spool.manifest(first).watermark_low, first <= before + 1
+        for epoch in spool.summaries(oldest, first - 1):
+            if epoch.epoch == oldest:
+                after, all_known = epoch.watermark_low, oldest == before + 1
+            if epoch.files:
+                after, all_known = epoch.watermark_high, False
+        return after, all_known
+
+    def _record(self) -> _Record | None:
+        if self._known is None:
+            try:
+                self._known = self._spool.document(self._path, _Record, "it is not a valid record of minutes")
+            except FileNotFoundError:
+                return None
+        return self._known
+
+
+def _parsed(data: bytes) -> CompleteMinute | None:
+    try:
+        return CompleteMinute.model_validate_json(data)
+    except ValidationError:
+        return None

@@ -1,0 +1,106 @@
+"""The file sink's driver: reports of tasks become documents of minutes, through the publication of cuts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from connector.config import validated
+from connector.core.timestamps import MINUTE, SECOND
+from connector.spool import consumers
+from connector.spool.sink_report import report_of
+from spark_sink.publishing import Publication
+from spark_sink.sinks.files.config import FilesConfig
+from spark_sink.sinks.files.delivery import FileDelivery, file_options_of
+from spark_sink.sinks.files.plan import FilesRoot
+from spark_sink.sinks.files.source import FileSinkReader
+from spark_sink.sinks.shared.feed import Feed
+from tests.spark_sink.cuts.file_deliveries import documents
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
+from tests.spark_sink.sinks.shared.sink_runs import ROOMY
+from tests.spark_sink.spools import START, SpoolMaker, record
+
+SPARK = cast("SparkSession", None)
+
+
+class Process:
+    """The sink's process with Spark's part in it: it plans micro-batches, runs their tasks, and collects reports."""
+
+    def __init__(self, spool: SpoolMaker, root: Path, rotate_interval: str) -> None:
+        letters = f"{root}-letters"
+        sink = {"type": "files", "path": str(root), "dead_letters": letters, "rotate_interval": rotate_interval}
+        config = validated({"source": SOURCE, "spool": {"path": spool.path}, "sink": sink})
+        assert isinstance(config.sink, FilesConfig)
+        self.delivery = FileDelivery(config, config.sink, Feed.of(config))
+        self.publication = Publication(self.delivery)
+        options = file_options_of(config, config.sink)
+        self._reader = FileSinkReader(Feed.of(config), FilesRoot(str(root), "", letters), options, ROOMY, 2)
+        self._at = self._reader.initialOffset()
+
+    def run(self) -> int:
+        """Runs what is ready, and publishes; returns how many micro-batches there were."""
+        count = 0
+        while (end := self._reader.latestOffset(self._at, self._reader.getDefaultReadLimit())) != self._at:
+            rows = [
+                SimpleNamespace(**row)
+                for task in self._reader.partitions(self._at, end)
+                for batch in self._reader.read(task)
+                for row in batch.to_pylist()
+            ]
+            self.publication.before_batch()
+            self.delivery.run(cast("DataFrame", Collected(rows)))
+            self.publication.after_batch(SPARK)
+            self._at, count = end, count + 1
+        return count
+
+    def close(self) -> None:
+        held = self._reader._claim._held
+        if held is not None:
+            held.close()
+
+
+class Collected:
+    """A micro-batch's rows."""
+
+    def __init__(self, rows: Sequence[SimpleNamespace]) -> None:
+        self._rows = rows
+
+    def collect(self) -> Sequence[SimpleNamespace]:
+        return self._rows
+
+
+@pytest.mark.parametrize("rotate_interval", ["60s", "0s"])
+def test_a_minute_has_its_document_with_the_micro_batch_that_ends_it(
+    spool: SpoolMaker, tmp_path: Path, rotate_interval: str
+) -> None:
+    root = tmp_path / "out"
+    for minute in range(2):
+        at = START + minute * MINUTE
+        spool.seal(record(at + SECOND, [1, 2]), record(at + 2 * SECOND, [1], table="Albums"))
+        spool.seal(record(at + 3 * SECOND, [3]))
+        spool.seal(high=at + MINUTE - 1)
+    spool.seal(record(START + 2 * MINUTE))
+    process = Process(spool, root, rotate_interval)
+    assert process.run() >= 1
+    found = documents(root)
+    assert [name[-2:] for name in found] == ["00", "01"]
+    for document in found.values():
+        assert {name: table.rows for name, table in document.tables.items()} == {"Albums": 1, "Singers": 3}
+        for table in document.tables.values():
+            assert table.bytes == sum((root / file).stat().st_size for file in table.files)
+    report = report_of(spool.spool, "files")
+    assert report.cut is not None
+    process.close()
+    again = Process(spool, root, rotate_interval)
+    assert again.publication._newest(SPARK) == report.cut.epoch, "another process continues there"
+    epoch = spool.seal(high=START + 3 * MINUTE - 1)
+    again.run()
+    again.close()
+    consumers.record(spool.spool, "files", epoch, now=START, at=spool.spool.manifest(epoch).identity)
+    again.publication.look(SPARK)  # an epoch without events is published while no micro-batch runs
+    (*_, last) = documents(root).values()
+    assert last.timestamp == START + 3 * MINUTE - 1
+    assert last.tables["Singers"].rows == 1
