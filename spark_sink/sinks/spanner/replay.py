@@ -35,7 +35,7 @@ from spark_sink.sinks.shared.known_schemas import KnownSchemas, Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.connection import SpannerConnection, connected
-from spark_sink.sinks.spanner.creation import Creation
+from spark_sink.sinks.spanner.creation import Creation, prepare
 from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.last_changes import LastChange, last_changes
 from spark_sink.sinks.spanner.source import check_continues
@@ -77,6 +77,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
                 "the sink has applied no changes yet", hint="Run it until it has, stop it, and replay again."
             )
         target = sink.address(config.source)
+        prepare(target)
         with connected(target, sink.transaction_tag, spool, sink.name, {}) as connection:
             claimed = connection.progress.claim(None)
             check_continues(claimed.position, known.epoch + 1)

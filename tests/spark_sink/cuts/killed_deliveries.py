@@ -74,7 +74,7 @@ def seen(folder: Path, random: Random, minutes: int, kills: int, *, by_minute: b
         folder: everything of the run.
         random: decides what is moved, and when a run is killed.
         minutes: how many.
-        kills: at least so many, if there are enough micro-batches.
+        kills: about so many, or more.
         by_minute: whether a file holds a minute, or an epoch.
     """
     root, spool = folder / "out", SpoolMaker(folder / "spool")
@@ -93,7 +93,7 @@ def seen(folder: Path, random: Random, minutes: int, kills: int, *, by_minute: b
         while done < last:
             end = last if by_minute else done + 1
             while True:
-                kill = random.random() * minutes < 2 * kills
+                kill = random.random() * minutes < 3 * kills
                 writes.left = random.randrange(_SOON) if kill else -1
                 with suppress(KilledError), writes.watched():
                     FileDeliveries(spool, str(root), by_minute=by_minute).deliver(done + 1, end)
