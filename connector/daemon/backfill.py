@@ -252,6 +252,7 @@ def recorded(
     )
     _log.info(
         f"{document.kind} recorded",
+        action="backfill_recorded",
         number=document.number,
         timestamp=format_rfc3339(document.timestamp),
         tables=", ".join(table.table for table in tables),
