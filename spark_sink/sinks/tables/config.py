@@ -12,7 +12,7 @@ from connector.spool.storage.locations import absolute, expanded
 from spark_sink.sinks.tables.reserved_names import refused_property
 
 Format = Literal["delta", "iceberg", "parquet"]
-Mode = Literal["merge", "append"]
+Mode = Literal["merge", "append", "history"]
 Deletes = Literal["apply", "flag"]
 
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -33,7 +33,8 @@ class TablesConfig(SinkConfig):
     database: str | None = None
     """A database of Spark's catalog, such as ``sales`` or ``lake.sales``, which exists."""
     mode: Mode = "merge"
-    """``merge``: the rows as they are in Spanner. ``append``: a row for each change; Parquet has only this."""
+    """``merge``: the rows as they are in Spanner. ``append``: a row for each change; Parquet has only this.
+    ``history``: a row for each version of a row, with the time from which and to which it was valid."""
     deletes: Deletes = "apply"
     """Mode merge: remove deleted rows, or keep them with ``_is_deleted``."""
     table_properties: dict[str, str] = Field(default_factory=dict)
@@ -88,19 +89,21 @@ class TableOptions:
     def __post_init__(self) -> None:
         for name, value, values in (
             ("format", self.format, ("delta", "iceberg", "parquet")),
-            ("mode", self.mode, ("merge", "append")),
+            ("mode", self.mode, ("merge", "append", "history")),
             ("deletes", self.deletes, ("apply", "flag")),
         ):
             if value not in values:
                 raise ValueError(f"{name}: {value!r} is none of {', '.join(values)}")
         if (self.path is None) == (self.database is None):
             raise ValueError("path: give either path, a folder for all tables, or database, one of Spark's catalog")
-        if self.format == "parquet" and self.mode == "merge":
+        if self.format == "parquet" and self.mode != "append":
             raise ValueError("mode: Parquet files cannot be merged: use mode append, or format delta or iceberg")
         if self.format == "parquet" and self.database is not None:
             raise ValueError("database: format parquet needs path: its commit log is in the folder of each table")
         if self.mode == "append" and self.deletes == "flag":
             raise ValueError("deletes: mode append has a row for each change, deletes among them")
+        if self.mode == "history" and self.deletes == "flag":
+            raise ValueError("deletes: mode history has the versions of deleted rows in any case")
         if why := refused_property(self.format, self.properties):
             raise ValueError(f"table_properties: {why}")
 

@@ -43,7 +43,7 @@ class TablesDelivery(Delivery):
         super().__init__(config, feed)
         self._sink = sink
         self._writer: TablesWriter | None = None
-        self._removes = not feed.is_backfill and sink.mode == "merge" and sink.deletes == "apply"
+        self._removes = not feed.is_backfill and sink.mode != "append" and sink.deletes == "apply"
         self._stopped: StoppedTables | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()

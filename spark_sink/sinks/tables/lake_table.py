@@ -4,6 +4,8 @@ A merged row has beside the columns of Spanner the commit timestamp and the chan
 and whether it is deleted. A change is merged only into a row with a smaller change sequence number, so that whatever is
 merged twice, or late, as the rows of a backfill are, changes nothing.
 
+In mode history a row is a version of a row (:mod:`spark_sink.sinks.tables.history`).
+
 A row of which only updates are known, from a change stream that captures only changes, has in ``_captured`` the names
 of the updated columns. The others may have values in Spanner. A backfill fills them. It is NULL in every row that is
 whole.
@@ -35,6 +37,24 @@ APPENDED: Mapping[str, str] = {
 }
 """The columns that an appended row has beside those of Spanner, as :func:`spark_sink.typed` adds them."""
 
+VALID_FROM, VALID_TO, IS_CURRENT, END = "_valid_from", "_valid_to", "_is_current", "_end_sequence_number"
+
+VERSIONED: Mapping[str, str] = {
+    VALID_FROM: "timestamp",
+    VALID_TO: "timestamp",
+    IS_CURRENT: "boolean",
+    SEQUENCE: "string",
+    END: "string",
+    "_change_type": "string",
+    "_present": "array<string>",
+    CAPTURED: "array<string>",
+    DELETED: "boolean",
+}
+"""The columns that a version of a row has beside those of Spanner."""
+
+ADDED: Mapping[str, Mapping[str, str]] = {"merge": MERGED, "append": APPENDED, "history": VERSIONED}
+"""The columns that are added to those of Spanner, by mode."""
+
 NOTHING = "CAST(NULL AS ARRAY<STRING>)"
 
 PRESENT, REPLACED = "_present", "_replaced"
@@ -61,9 +81,9 @@ class LakeTable:
     types: Mapping[str, str]
     primary_key: tuple[str, ...]
 
-    def all_columns(self, *, appends: bool) -> dict[str, str]:
-        """All columns by name, with their types."""
-        return {**self.columns, **(APPENDED if appends else MERGED)}
+    def all_columns(self, mode: str) -> dict[str, str]:
+        """All columns by name, with their types, in a mode of the sink."""
+        return {**self.columns, **ADDED[mode]}
 
 
 def table_name(table: str) -> str:
@@ -89,9 +109,9 @@ def colliding_names(tables: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(colliding(tables).values()))
 
 
-def taken_names(table: str, columns: Iterable[str]) -> str:
-    """The error of a table's columns that have the name of one that is added; empty if none has."""
-    added = {*MERGED, *APPENDED, PRESENT, REPLACED}
+def taken_names(table: str, columns: Iterable[str], mode: str) -> str:
+    """The error of a table's columns that have the name of one that is added in a mode; empty if none has."""
+    added = {*MERGED, *APPENDED, *ADDED[mode], PRESENT, REPLACED}
     taken = sorted(column for column in columns if column.lower() in added)
     return f"table {table} has a column {', '.join(taken)}, which the sink adds itself" if taken else ""
 
@@ -103,7 +123,7 @@ def quoted(name: str) -> str:
 
 def create_statement(target: str, provider: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> str:
     """Creates a table if there is none."""
-    texts = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+    texts = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
     return f"CREATE TABLE IF NOT EXISTS {target} ({_declared(columns)}) USING {provider}" + (
         f" TBLPROPERTIES ({texts})" if texts else ""
     )
@@ -136,7 +156,7 @@ def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, ke
         )
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
-        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}{deletes}"
+        f"MERGE INTO {target} AS t USING {rows} AS s ON {same_row(table)}{deletes}"
         f" WHEN MATCHED AND {_NEWER} THEN {_updated({**changed, **_LAST, CAPTURED: captured})}"
         f" WHEN NOT MATCHED{'' if keeps_deleted else f' AND NOT s.{DELETED}'} THEN {_inserted(table, inserted)}"
     )
@@ -153,7 +173,7 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
     """
     values = _values_of(table)
     known = {
-        name: f"CASE WHEN array_contains(t.{CAPTURED}, {_text(name)}) THEN t.{quoted(name)} ELSE s.{quoted(name)} END"
+        name: f"CASE WHEN array_contains(t.{CAPTURED}, {text(name)}) THEN t.{quoted(name)} ELSE s.{quoted(name)} END"
         for name in values
     }
     written = {
@@ -165,7 +185,7 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
     fills = f"t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} AND NOT s.{DELETED}"
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
-        f"MERGE INTO {target} AS t USING {rows} AS s ON {_same_row(table)}{deletes}"
+        f"MERGE INTO {target} AS t USING {rows} AS s ON {same_row(table)}{deletes}"
         f" WHEN MATCHED AND {_NEWER} THEN {_updated({**written, **_LAST, CAPTURED: NOTHING})}"
         f" WHEN MATCHED AND {fills} THEN {_updated({**known, CAPTURED: NOTHING})}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN {_inserted(table, NOTHING)}"
@@ -187,7 +207,7 @@ def _values_of(table: LakeTable) -> list[str]:
     return [name for name in table.columns if name not in table.primary_key]
 
 
-def _same_row(table: LakeTable) -> str:
+def same_row(table: LakeTable) -> str:
     """A table without a key has one row at most."""
     return " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.primary_key) or "true"
 
@@ -206,10 +226,10 @@ def _changed(name: str, *, whole: bool, keeps_deleted: bool) -> str:
     column = quoted(name)
     if whole and not keeps_deleted:
         return f"s.{column}"
-    captured = "" if whole else f" AND NOT array_contains(s.{PRESENT}, {_text(name)})"
+    captured = "" if whole else f" AND NOT array_contains(s.{PRESENT}, {text(name)})"
     return f"CASE WHEN NOT s.{REPLACED}{captured} THEN t.{column} ELSE s.{column} END"
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
     """A literal of Spark SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,9 @@
 """``merge_into()``: a micro-batch's changes into typed tables, each epoch exactly once.
 
-For each table the changes of the epochs that it lacks are typed, merged to one row a key, and written in one commit.
-The commit also records the table's last epoch (:mod:`spark_sink.sinks.tables.formats`). So the tables are right
-whatever is killed when, and whether a micro-batch that is repeated has the same bounds or not.
+For each table the changes of the epochs that it lacks are typed, merged to one row a key (in mode history, to versions
+of rows), and written in one commit. The commit also records the table's last epoch
+(:mod:`spark_sink.sinks.tables.formats`). So the tables are right whatever is killed when, and whether a micro-batch
+that is repeated has the same bounds or not.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
@@ -27,6 +29,7 @@ from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
 from spark_sink.sinks.tables.formats.session import OWN, writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
+from spark_sink.sinks.tables.history.version_merger import history_statement
 from spark_sink.sinks.tables.lake_table import (
     DELETED,
     LakeTable,
@@ -110,7 +113,8 @@ def merge_into(
         format: ``delta``, ``iceberg`` or ``parquet``; the library of the first two is to be in the session.
         mode: ``merge`` for rows as they are in Spanner, with ``_commit_timestamp``, ``_change_sequence_number`` and
             ``_is_deleted``; ``append`` for a row for each change, with the columns that :func:`spark_sink.typed` adds.
-            ``_commit_timestamp`` is a timestamp of microseconds.
+            ``_commit_timestamp`` is a timestamp of microseconds. ``history`` for a row for each version of a row, with
+            ``_valid_from``, ``_valid_to`` and ``_is_current``.
         deletes: mode ``merge``: ``apply`` removes deleted rows, ``flag`` keeps them with ``_is_deleted``.
         table_properties: of tables that are created.
         consumer: the name under which a table keeps up to which epoch it is; another for each query that brings
@@ -203,7 +207,9 @@ class TablesWriter:
                 max(row["last"] for row in counts),
                 {row["object"]: row["events"] for row in counts},
             )
-            keeps = frozenset[str]() if of_backfill else tombstones  # a repair deletes what no later row restores
+            keeps = tombstones
+            if of_backfill and self._options.mode == "merge":
+                keeps = frozenset()  # a repair deletes what no later row restores
             if self._options.deletes == "flag":
                 keeps = frozenset(merged.events)
             self._compared.clear()
@@ -251,7 +257,7 @@ class TablesWriter:
             table, done = tables[row["object"]], applied[row["object"]]
             left = _after(events, "epoch", done, row["first"])
             if self._options.mode == "append":
-                appended = _typed(left, table).select(*table.all_columns(appends=True))
+                appended = _typed(left, table).select(*table.all_columns("append"))
                 tried(table.source, append, table, appended, row)
             else:
                 check_nanoseconds(events, table)
@@ -259,11 +265,15 @@ class TablesWriter:
                 left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
                 lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
                 whole = not (row["partial"] or lacks_columns)
-                typed = _typed(left, table)
+                typed, tasks = _typed(left, table), -(-row["events"] // _ROWS_OF_A_TASK)
                 keeps = table.source in merging.keeps_deleted
-                rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
-                changes = rows.coalesce(-(-row["events"] // _ROWS_OF_A_TASK))
-                self._merge(store, table, changes, merging, whole=whole)
+                target = store.target(table.name)
+                if self._options.mode == "history":
+                    statement = partial(history_statement, table, target, keeps_deleted=keeps, tasks=tasks)
+                    self._merge(table, typed, statement)
+                else:
+                    rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
+                    self._merge(table, rows.coalesce(tasks), partial(merging.statement, table, target, whole=whole))
             store.committed(table.name, last)
 
         def named(row: Row) -> None:
@@ -287,13 +297,12 @@ class TablesWriter:
             self._compared.add((done.epoch, done.at))
         return done.epoch
 
-    def _merge(
-        self, store: TableStore, table: LakeTable, changes: DataFrame, merging: "_Merging", *, whole: bool
-    ) -> None:
+    def _merge(self, table: LakeTable, changes: DataFrame, statement: Callable[[str], str]) -> None:
+        """Runs the statement that merges a view of the changes."""
         spark, view = changes.sparkSession, f"spanner_cdc_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            tried(table.source, spark.sql, merging.statement(table, store.target(table.name), view, whole=whole))
+            tried(table.source, spark.sql, statement(view))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -328,9 +337,9 @@ class TablesWriter:
         types = known.columns(name)
         options = self._options
         kept = kept_names(
-            name, types, format=options.format, merges=options.mode == "merge", below_path=options.database is None
+            name, types, format=options.format, merges=options.mode != "append", below_path=options.database is None
         )
-        if problems := [*filter(None, [taken_names(name, types)]), *kept]:
+        if problems := [*filter(None, [taken_names(name, types, options.mode)]), *kept]:
             raise TableNameError(problems)
         columns = {column: type_name(of_type) for column, of_type in types.items()}
         return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)

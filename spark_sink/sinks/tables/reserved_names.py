@@ -70,6 +70,6 @@ def refused_property(format: str, properties: Mapping[str, str]) -> str:  # noqa
     if format != "delta" or not feeds:
         return ""
     return (
-        f"{_FEED}: leave it out. Delta's change data feed keeps the name {COMMIT_TIMESTAMP} for itself, and each table"
-        " of the sink has a column of that name. Mode append has a row for each change"
+        f"{_FEED}: leave it out. Delta's change data feed keeps the names {COMMIT_TIMESTAMP} and _change_type for"
+        " itself, and each table of the sink has one of them. Mode append has a row for each change"
     )

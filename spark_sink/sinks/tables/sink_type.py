@@ -73,7 +73,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
     def warnings(self, sink: TablesConfig, stream: WatchedStream) -> list[str]:
         """Warnings about columns that rows lack."""
         found: list[str] = []
-        if sink.mode == "merge":
+        if sink.mode != "append":
             found += omitted_changes(stream)
         if sink.mode == "append" and stream.value_capture_type not in WHOLE_ROWS:
             found.append(
@@ -93,9 +93,9 @@ class TablesSink(SparkSinkType[TablesConfig]):
 
     def _problems(self, table: TableSchema, sink: TablesConfig) -> list[str]:
         columns = [column.name for column in table.columns]
-        taken = taken_names(table.table, columns)
+        taken = taken_names(table.table, columns, sink.mode)
         kept = kept_names(
-            table.table, columns, format=sink.format, merges=sink.mode == "merge", below_path=sink.database is None
+            table.table, columns, format=sink.format, merges=sink.mode != "append", below_path=sink.database is None
         )
         return [*([taken] if taken else []), *kept]
 

@@ -48,7 +48,7 @@ class ParquetStore(TableStore):
 
     def prepare(self, table: LakeTable) -> bool:
         """Compares types: each file has its own columns, and a reader merges them (option ``mergeSchema``)."""
-        wanted = table.all_columns(appends=True)
+        wanted = table.all_columns("append")
         found = self._columns_of(table.name)
         small = {name.lower(): kind for name, kind in found.items()}
         self.check_types(table, small, wanted)

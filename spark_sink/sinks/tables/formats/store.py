@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.history.modes import check_mode
 from spark_sink.sinks.tables.lake_table import LakeTable, add_statement, create_statement, quoted
 from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
 from spark_sink.sources.changes.offsets import Offset
@@ -71,15 +72,17 @@ class TableStore(ABC):
             True if the key by which its rows are merged is known.
 
         Raises:
-            TableError: a column has another type there, or rows are merged by another key.
+            TableError: a column has another type there, rows are merged by another key, or it has versions of rows and
+                the mode is not history, or the other way round.
         """
         appends = self._options.mode == "append"
-        wanted = table.all_columns(appends=appends)
+        wanted = table.all_columns(self._options.mode)
         target = self.target(table.name)
         own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
         self._spark.sql(create_statement(target, self.provider, wanted, {**self._options.properties, **own}))
         self.refresh(target)
         found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
+        check_mode(table, target, found, self._options.mode)
         added = {name: kind for name, kind in wanted.items() if name.lower() not in found}
         if added:
             self._spark.sql(add_statement(target, added))

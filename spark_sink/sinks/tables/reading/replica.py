@@ -26,7 +26,7 @@ from spark_sink.sinks.shared.feed import delivered_up_to
 from spark_sink.sinks.shared.replica_rows import events_of, sort_keys_of
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.formats.stores import STORES
-from spark_sink.sinks.tables.lake_table import CAPTURED, DELETED, PRESENT, SEQUENCE, table_name
+from spark_sink.sinks.tables.lake_table import CAPTURED, DELETED, IS_CURRENT, PRESENT, SEQUENCE, table_name
 from spark_sink.sinks.tables.libraries import missing_library, spark_options
 
 _ROWS_AT_ONCE = 5000
@@ -39,7 +39,7 @@ _DOCUMENT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TablesReplica(Replica):
-    """Tables of Delta or Iceberg, in either mode. A row of the mode merge names its last change.
+    """Tables of Delta or Iceberg, in any mode. A row of the mode merge, or a current version, names its last change.
 
     Args:
         sink: the sink's options.
@@ -95,6 +95,8 @@ class TablesReplica(Replica):
             rows = self._spark.table(target)
         except AnalysisException:
             return  # no change of it was delivered
+        if self._sink.mode == "history":
+            rows = rows.where(IS_CURRENT)
         found = self._rows(rows, schema).toLocalIterator()
         documents = {column.name for column in schema.columns if SpannerType.parse(column.type).kind is ColumnKind.JSON}
         while held := list(islice(found, _ROWS_AT_ONCE)):

@@ -90,6 +90,8 @@ def test_a_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgotten(spool
         ({"format": "delta"}, "sink.path: give either path, a folder for all tables, or database"),
         ({"format": "delta", "path": "/lake", "database": "lake"}, "sink.path: give either path"),
         ({"format": "parquet", "path": "/lake"}, "sink.mode: Parquet files cannot be merged"),
+        ({"format": "parquet", "path": "/lake", "mode": "history"}, "sink.mode: Parquet files cannot be merged"),
+        ({"path": "/lake", "mode": "history", "deletes": "flag"}, "sink.deletes: mode history has the versions of"),
         ({"format": "delta", "database": "a b"}, "'a b' is not the name of a database"),
         ({"format": "delta", "path": "/lake", "mode": "append", "deletes": "flag"}, "sink.deletes: mode append has"),
         ({"format": "delta", "path": "/lake", "table_properties": {"a'b": "c"}}, "is not the name of a table property"),

@@ -86,11 +86,13 @@ def test_a_table_that_comes_later_is_named_with_the_same_line(spool: SpoolMaker)
         writer.table("Singers")
 
 
-@pytest.mark.parametrize("mode", ["merge", "append"])
+@pytest.mark.parametrize("mode", ["merge", "append", "history"])
 @pytest.mark.parametrize("name", ["delta.enableChangeDataFeed", "delta.enablechangedatafeed"])
 def test_deltas_change_data_feed_is_refused_with_the_reason(mode: str, name: str) -> None:
     sink = {"path": "/lake", "mode": mode, "table_properties": {name: "True"}}
-    with pytest.raises(ValueError, match=r"^table_properties: .*keeps the name _commit_timestamp for itself"):
+    with pytest.raises(
+        ValueError, match=r"^table_properties: .*keeps the names _commit_timestamp and _change_type for"
+    ):
         _ = TablesConfig.model_validate(sink).options
     off = TablesConfig.model_validate({**sink, "table_properties": {name: "false"}})
     assert off.options.properties == {name: "false"}

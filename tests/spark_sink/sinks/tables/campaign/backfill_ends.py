@@ -61,6 +61,13 @@ _POINTS: list[tuple[type, str]] = [
 ]
 _EPOCHS = 3
 
+FEW_ROWS: Mapping[str, str] = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Options for tables of some hundred rows: what is generated for a statement would be compiled for it alone."""
+
 
 class BackfillEnds:
     """One seed.
@@ -71,6 +78,8 @@ class BackfillEnds:
         end: one of :data:`ENDS`.
         folder: everything of the run.
         seed: of all that is random.
+        source: what is replicated.
+        mode: that of the tables.
 
     Attributes:
         source: what is replicated.
@@ -78,15 +87,24 @@ class BackfillEnds:
         letters: dead letters that were replayed.
     """
 
-    def __init__(self, spark: SparkSession, of_format: str, end: str, folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        of_format: str,
+        end: str,
+        folder: Path,
+        seed: int,
+        source: Callable[[Path, Random], ChangingSource] = ChangingSource,
+        mode: str = "merge",
+    ) -> None:
         self._spark = spark
         self._format = of_format
         self._end = end
         self._lake = folder / "lake"
         self._random = Random(seed)
-        self.source = ChangingSource(folder / "spool", self._random)
+        self.source = source(folder / "spool", self._random)
         self._maker = self.source.maker
-        sink = {"type": "tables", "format": of_format, "path": str(self._lake)}
+        sink = {"type": "tables", "format": of_format, "path": str(self._lake), "mode": mode}
         sink["dead_letters"] = str(folder / "letters")
         self._config = validated({"source": CONFIGURED, "spool": {"path": self._maker.path}, "sink": sink})
         self._delivered = 0
@@ -276,10 +294,7 @@ def session(of_format: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
-        # tables of some hundred rows: what is generated for a statement would be compiled for it alone
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.shuffle.partitions": "1",
+        **FEW_ROWS,
         "spark.databricks.delta.snapshotPartitions": "1",
     }.items():
         builder = builder.config(name, value)

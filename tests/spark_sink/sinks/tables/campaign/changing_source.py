@@ -3,6 +3,7 @@
 from copy import deepcopy
 from pathlib import Path
 from random import Random
+from typing import Any, ClassVar
 
 import orjson
 import pyarrow as pa
@@ -20,8 +21,6 @@ from connector.spool.segments import SegmentBuffer
 from tests.spark_sink.spools import KEY, NAME, SOURCE, SpoolMaker, record
 
 TABLES = ("Singers", "Albums")
-COLUMNS: tuple[ColumnType, ...] = (KEY, NAME)
-
 _ROWS, _KEYS, _MODS = 80, 120, 80
 
 
@@ -33,11 +32,14 @@ class ChangingSource:
         random: decides what changes.
 
     Attributes:
+        columns: those of both tables.
         rows: the rows of each table by key.
         maker: of the spool.
         mods: how many were committed.
         left: the tables of the parts of the backfill that are not delivered yet, in order.
     """
+
+    columns: ClassVar[tuple[ColumnType, ...]] = (KEY, NAME)
 
     backfill: Spool
     """The backfill's spool."""
@@ -45,9 +47,19 @@ class ChangingSource:
     def __init__(self, folder: Path, random: Random) -> None:
         self._random = random
         self.maker = SpoolMaker(folder)
-        self.rows = {table: {key: f"old {key}" for key in range(_ROWS)} for table in TABLES}
+        self.rows: dict[str, dict[int, Any]] = {
+            table: {key: self.first_row(key) for key in range(_ROWS)} for table in TABLES
+        }
         self.mods = 0
         self.left: list[str] = []
+
+    def first_row(self, key: int) -> Any:
+        """A row from before the stream."""
+        return f"old {key}"
+
+    def values(self, row: Any) -> dict[str, object]:
+        """The columns of a row beside its key."""
+        return {"Name": row}
 
     def commit(self) -> None:
         """Seals an epoch with changes of both tables."""
@@ -69,7 +81,7 @@ class ChangingSource:
     def record_backfill(self) -> None:
         """Records a backfill of the rows of now, and seals them in parts."""
         spool, at = self.maker.spool, self.maker.watermark
-        schemas = {table: TableSchema.of(table, COLUMNS) for table in TABLES}
+        schemas = {table: TableSchema.of(table, self.columns) for table in TABLES}
         document = record_backfill(
             spool,
             spool.header(),
@@ -87,7 +99,7 @@ class ChangingSource:
             for part in (keys[::2], keys[1::2]):
                 events = envelope.build(
                     pa.array([orjson.dumps({"Id": str(key)}).decode() for key in part], pa.string()),
-                    pa.array([orjson.dumps({"Name": rows[key]}).decode() for key in part], pa.string()),
+                    pa.array([orjson.dumps(self.values(rows[key])).decode() for key in part], pa.string()),
                     schemas[table],
                     schemas[table].key,
                     writer.epoch + 1,

@@ -1,1 +1,1 @@
-"""Histories: a row for each version of a row."""
+"""Mode history of tables, and what histories are compared with."""
