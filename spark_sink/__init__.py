@@ -5,6 +5,7 @@
     spark_sink.register(spark)
     events = spark.readStream.format("spanner-change-stream").option("spool", path).load()
     singers = spark_sink.typed(events, "Singers")
+    tables = spark_sink.as_of(spark, path="/lake/music")
 
 Spark is imported on first use, so that a missing PySpark is reported in one line.
 """
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_sink.registration import register
+    from spark_sink.sinks.tables.cuts.as_of import as_of
     from spark_sink.sinks.tables.merge_into import merge_into
     from spark_sink.sources.changes.typed import typed
 
-__all__ = ["merge_into", "register", "typed"]
+__all__ = ["as_of", "merge_into", "register", "typed"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,6 +26,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from spark_sink.registration import register
+        from spark_sink.sinks.tables.cuts.as_of import as_of
         from spark_sink.sinks.tables.merge_into import merge_into
         from spark_sink.sources.changes.typed import typed
     except ImportError as error:
@@ -32,4 +35,4 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             "spark_sink needs PySpark 4.0 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
         ) from error
-    return {"merge_into": merge_into, "register": register, "typed": typed}[name]
+    return {"as_of": as_of, "merge_into": merge_into, "register": register, "typed": typed}[name]

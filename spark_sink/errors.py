@@ -103,6 +103,10 @@ class TableNameError(ConfigurationError):
     """The destination cannot have a table or a column of that name; other tables can be written."""
 
 
+class CutError(SpannerCdcError):
+    """Tables cannot be read as of a published cut."""
+
+
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
 

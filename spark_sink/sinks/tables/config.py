@@ -7,7 +7,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from connector.config.sections import Section
 from connector.config.sinks import SinkConfig
+from connector.config.values import Duration
+from connector.core.timestamps import SECOND
 from connector.spool.storage.locations import absolute, expanded
 from spark_sink.sinks.tables.reserved_names import refused_property
 
@@ -20,6 +23,17 @@ _PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
 
 FORMER_NAMES = r"tables/[0-9a-f]+_tables(_\d+)+"
 """As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
+
+
+_DELTA_KEEPS = 7 * 24 * 3600 * SECOND
+"""The time for which Delta keeps the files of former versions, unless a table's property says otherwise."""
+
+
+class CutsConfig(Section):
+    """Published cuts."""
+
+    keep: Duration = 24 * 3600 * SECOND
+    """The time for which published cuts are kept, and the versions of tables that they name."""
 
 
 class TablesConfig(SinkConfig):
@@ -39,6 +53,7 @@ class TablesConfig(SinkConfig):
     """Mode merge: remove deleted rows, or keep them with ``_is_deleted``."""
     table_properties: dict[str, str] = Field(default_factory=dict)
     """Properties of the tables that the sink creates, beside its own."""
+    cuts: CutsConfig = Field(default_factory=CutsConfig)
 
     @field_validator("path")
     @classmethod
@@ -68,7 +83,15 @@ class TablesConfig(SinkConfig):
             ValueError: the options contradict each other.
         """
         path = None if self.path is None else absolute(self.path)
-        return TableOptions(self.format, path, self.database, self.mode, self.deletes, self.table_properties)
+        properties = {**self._kept_versions(), **self.table_properties}
+        return TableOptions(self.format, path, self.database, self.mode, self.deletes, properties)
+
+    def _kept_versions(self) -> dict[str, str]:
+        """The properties of a table of Delta by which the versions of its cuts are kept."""
+        if self.format != "delta" or self.cuts.keep <= _DELTA_KEEPS:
+            return {}
+        kept = f"interval {-(-self.cuts.keep // SECOND)} seconds"
+        return {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}
 
 
 @dataclass(frozen=True, slots=True)

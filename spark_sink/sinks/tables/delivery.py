@@ -19,8 +19,10 @@ from connector.spool.sink_report import report_of, write_report
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.libraries import missing_library
 from spark_sink.sinks.tables.merge_into import TablesWriter
@@ -122,6 +124,13 @@ class TablesDelivery(Delivery):
     def unsettled(self) -> frozenset[str]:
         """The tables with deleted rows that are kept."""
         return self._kept.tables() if self._removes else frozenset()
+
+    def cut_store(self, spark: SparkSession) -> CutStore | None:
+        """The table of cuts beside the tables; Parquet has no versions."""
+        if self._sink.format == "parquet":
+            return None
+        spool_id = self.feed.spool.header().spool_id
+        return CutRecords(spark, self._sink.options, spool_id, self.consumer, self._sink.cuts.keep)
 
     def _report_unsettled(self, failed: Mapping[str, str], due: frozenset[str]) -> None:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""

@@ -55,6 +55,9 @@ VERSIONED: Mapping[str, str] = {
 ADDED: Mapping[str, Mapping[str, str]] = {"merge": MERGED, "append": APPENDED, "history": VERSIONED}
 """The columns that are added to those of Spanner, by mode."""
 
+CUTS = "_cuts"
+"""The name of the table of published cuts; no table of the source can have it."""
+
 NOTHING = "CAST(NULL AS ARRAY<STRING>)"
 
 PRESENT, REPLACED = "_present", "_replaced"

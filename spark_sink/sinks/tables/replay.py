@@ -6,9 +6,7 @@ backfill does; deleted rows are kept meanwhile, and removed in the end.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -17,16 +15,13 @@ from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.backfill.records import backfills, unfinished_tables
 from connector.spool.reading import Spool
-from spark_sink.errors import SinkError, clear_line
-from spark_sink.failures import SPARK_ERRORS
-from spark_sink.session import need_java, session, stop_session
 from spark_sink.sinks.shared.dead_letters import Replay
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
-from spark_sink.sinks.tables.libraries import spark_options
+from spark_sink.sinks.tables.formats.started import in_words, started
 from spark_sink.sinks.tables.merge_into import TablesWriter
 
 _COLUMNS = ("object", "uuid", "change_sequence_number", "source_metadata", "payload", "epoch")
@@ -45,9 +40,9 @@ def replay_into(config: Config) -> Iterator[Replay]:
     """
     assert isinstance(config.sink, TablesConfig)
     spool = replayed_spool(config)
-    with held(spool, config) as spools, _started(config, config.sink) as spark:
+    with held(spool, config) as spools, started(config, config.sink) as spark:
         replay = TablesReplay(config, config.sink, spool, spools, spark)
-        with _in_words():
+        with in_words():
             yield replay
             replay.settle()
 
@@ -117,23 +112,3 @@ class TablesReplay:
 
 def _all(rows: pa.RecordBatch, why: str) -> Rejections:
     return [(index, why) for index in range(rows.num_rows)]
-
-
-@contextmanager
-def _started(config: Config, sink: TablesConfig) -> Iterator[SparkSession]:
-    need_java()
-    options = spark_options(sink, config.spark)
-    with ExitStack() as stack, _in_words():
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        spark = session(config.spark.model_copy(update={"config": options}), folder, verbose=False)
-        stack.callback(stop_session, spark)
-        yield spark
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """Turns an error of Spark into one with a line of its own words, without a row's values."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise SinkError(clear_line(error)) from None

@@ -13,7 +13,7 @@ The case of a name does not matter.
 
 from collections.abc import Iterable, Mapping
 
-from spark_sink.sinks.tables.lake_table import COMMIT_TIMESTAMP, table_name
+from spark_sink.sinks.tables.lake_table import COMMIT_TIMESTAMP, CUTS, table_name
 
 FORMATS: Mapping[str, str] = {"delta": "Delta", "iceberg": "Iceberg", "parquet": "Parquet"}
 """The formats as people write them."""
@@ -49,6 +49,8 @@ def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool,
         below_path: whether the table is in a folder, and not in a database of Spark's catalog.
     """
     problems = []
+    if table_name(table).lower() == CUTS:
+        problems.append(f"table {table} has the name of the table of published cuts: {_EXCLUDE}")
     if format == "iceberg" and below_path and table_name(table).lower() in _ICEBERG_TABLES:
         problems.append(
             f"table {table} would be {table_name(table)}, a name that Iceberg keeps for a metadata table where a path"

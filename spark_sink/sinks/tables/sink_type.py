@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
+    from spark_sink.sinks.shared.published_cut import PublishedCut
 
 
 class TablesSink(SparkSinkType[TablesConfig]):
@@ -123,6 +124,14 @@ class TablesSink(SparkSinkType[TablesConfig]):
         from spark_sink.sinks.tables.replay import replay_into
 
         return replay_into(config)
+
+    def published_cuts(self, config: Config, sink: TablesConfig) -> "Sequence[PublishedCut]":
+        """The rows of the table of cuts, which Spark reads."""
+        if sink.format == "parquet":
+            return super().published_cuts(config, sink)
+        from spark_sink.sinks.tables.cuts.listing import published_cuts
+
+        return published_cuts(config, sink)
 
 
 SINK = TablesSink(TablesConfig)

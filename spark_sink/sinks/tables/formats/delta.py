@@ -43,7 +43,7 @@ class DeltaStore(TableStore):
     def applied(self, name: str) -> Offset:
         """From the state of the table, which keeps the last version of each application; the identity is searched."""
         log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
-        found = log.forTableWithSnapshot(java_session(self._spark), self._folder(name))
+        found = log.forTableWithSnapshot(java_session(self._spark), self.folder(name))
         version = found.productElement(1).transactions().get(self._progress)
         if not version.isDefined():
             return Offset(0)
@@ -75,7 +75,7 @@ class DeltaStore(TableStore):
             if self._options.path is None:
                 writer.saveAsTable(self._in_database(name))
             else:
-                writer.save(self._folder(name))
+                writer.save(self.folder(name))
 
     @contextmanager
     def committing(self, last: Offset) -> Iterator[None]:
@@ -88,7 +88,8 @@ class DeltaStore(TableStore):
         with session_options(self._spark, options):
             yield
 
-    def _folder(self, name: str) -> str:
+    def folder(self, name: str) -> str:
+        """The folder of a table."""
         if self._options.path is not None:
             return f"{self._options.path}/{name}"
         return str(self._spark.sql(f"DESCRIBE DETAIL {self.target(name)}").first()["location"])  # type: ignore[index]

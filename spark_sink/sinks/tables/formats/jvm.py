@@ -28,4 +28,4 @@ def _of(spark: SparkSession, name: str) -> JavaObject:
     try:
         return getattr(spark, name)
     except Exception:  # noqa: BLE001 - Spark Connect raises one of its own for each attribute
-        raise ConfigurationError(["merge_into() needs a session of its own JVM, not one of Spark Connect"]) from None
+        raise ConfigurationError(["writing tables needs a session of its own JVM, not one of Spark Connect"]) from None

@@ -1,0 +1,34 @@
+"""Versions of tables of Delta: VACUUM keeps the files of former ones for a week, unless the table says otherwise."""
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from spark_sink.sinks.tables.cuts.versions import Versions
+from spark_sink.sinks.tables.formats.delta import DeltaStore
+from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+
+
+class DeltaVersions(Versions):
+    """Versions of Delta."""
+
+    def __init__(self, spark: SparkSession, store: DeltaStore) -> None:
+        self._spark = spark
+        self._store = store
+        self._folders: dict[str, str] = {}
+
+    def compact(self, name: str) -> None:
+        """By OPTIMIZE."""
+        self._spark.sql(f"OPTIMIZE {self._store.target(name)}")
+
+    def _now(self, name: str) -> int | None:
+        try:
+            folder = self._folders.get(name) or self._store.folder(name)
+        except AnalysisException:
+            return None  # the catalog has no such table yet
+        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
+        found = log.forTableWithSnapshot(java_session(self._spark), folder)
+        version = int(found.productElement(1).version())
+        if version < 0:
+            return None
+        self._folders[name] = folder
+        return version

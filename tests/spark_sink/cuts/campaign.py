@@ -1,0 +1,195 @@
+"""The campaign of published cuts: readers that join tables as of each cut see no half transaction, whatever is killed.
+
+``python -m tests.spark_sink.cuts.campaign --sink delta --cuts 1000 --kills 20``, in an environment whose PySpark has a
+library of the format. A sink delivers transfers between accounts in two tables, and is killed at random points. A
+reader beside it sums all balances as of the newest cut, again and again, and in the end as of each cut. It also sums
+the newest versions of both tables: that is wrong at least once, or the campaign shows nothing. One session runs the
+sink: a process is what it keeps in memory, and a kill loses that.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from pyspark.sql import SparkSession
+
+import spark_sink
+from connector.config import validated
+from connector.core.timestamps import format_rfc3339
+from connector.spool.consumers import record as record_consumer
+from spark_sink.publishing import Publication
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
+from spark_sink.sinks.tables.config import Format, TablesConfig
+from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.merge_into import TablesWriter
+from tests.spark_sink.cuts.bank import SUM, TABLES, Bank
+from tests.spark_sink.reading.backfill.campaign.campaign import report
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
+from tests.spark_sink.sinks.tables.campaign.backfill_ends import session
+from tests.spark_sink.sinks.tables.reading import target
+
+_POINTS: list[tuple[type, str, int]] = [
+    (TablesWriter, "_merge", 2),  # one of two tables is committed
+    (TablesWriter, "_merge", 2),
+    (CutRecords, "versions", 1),
+    (CutRecords, "publish", 1),
+]
+"""The methods at whose nth call a process is killed."""
+
+
+class Reader:
+    """Reads tables beside the sink, in a session of its own.
+
+    Attributes:
+        sums: the sum of all balances as of each cut that was read, by its timestamp.
+        wrong: the sums of the newest versions of both tables that are wrong.
+        reads: how often it has read both.
+    """
+
+    def __init__(self, spark: SparkSession, of_format: Format, lake: Path) -> None:
+        self._spark = spark.newSession()
+        self._format = of_format
+        self._lake = lake
+        self.sums: dict[str, int] = {}
+        self.wrong: list[int] = []
+        self.reads = 0
+
+    def read(self, timestamp: str | None = None) -> None:
+        """Reads the tables as of the newest cut at or before a timestamp."""
+        found = spark_sink.as_of(self._spark, path=self._lake, format=self._format, timestamp=timestamp)
+        checking, savings = (found[table] for table in TABLES)
+        self.sums[found.timestamp] = checking.unionByName(savings).agg({"Balance": "sum"}).collect()[0][0]
+
+    def read_newest(self) -> None:
+        """Reads the newest versions of both tables, one after the other."""
+        for table in TABLES:
+            self._spark.sql(f"REFRESH TABLE {target(self._lake, self._format, table)}")
+        tables = [self._spark.table(target(self._lake, self._format, table)) for table in TABLES]
+        found = tables[0].unionByName(tables[1]).agg({"Balance": "sum"}).collect()[0][0]
+        self.wrong += [found] if found != SUM else []
+
+    def read_until(self, stop: threading.Event) -> None:
+        """Reads until it is stopped."""
+        while not stop.is_set():
+            self.read()
+            self.read_newest()
+            self.reads += 1
+
+
+class Campaign:
+    """One bank and one lake.
+
+    Args:
+        spark: a session with the library of the format.
+        of_format: ``delta`` or ``iceberg``.
+        folder: everything of the run.
+        seed: of all that is random.
+
+    Attributes:
+        kills: how many there were.
+        reader: reads beside the sink.
+    """
+
+    def __init__(self, spark: SparkSession, of_format: Format, folder: Path, seed: int) -> None:
+        self._spark = spark
+        self._random = Random(seed)
+        self.bank = Bank(folder / "spool", self._random)
+        lake = folder / "lake"
+        sink = {"type": "tables", "format": of_format, "path": str(lake), "dead_letters": str(folder / "letters")}
+        self._config = validated({"source": SOURCE, "spool": {"path": self.bank.maker.path}, "sink": sink})
+        self._delivered = 0
+        self.kills = 0
+        self.reader = Reader(spark, of_format, lake)
+
+    def run(self, cuts: int, kills: int) -> str:
+        """Returns what is wrong, or an empty text."""
+        process = self._process()
+        self._deliver(*process)
+        stop = threading.Event()
+        reading = threading.Thread(target=self.reader.read_until, args=(stop,), name="reader")
+        reading.start()
+        try:
+            for number in range(1, cuts):
+                self.bank.seal(self._random.randint(1, 8))
+                if self.kills < kills and self._random.random() < (kills - self.kills) / (cuts - number):
+                    self._kill(process)
+                    self.reader.read()
+                    self.reader.read_newest()
+                    process = self._process()
+                self._deliver(*process)
+        finally:
+            stop.set()
+            reading.join()
+        published = list(process[0].cut_store(self._spark).cuts())  # type: ignore[union-attr]
+        for cut in published:
+            self.reader.read(format_rfc3339(cut.timestamp))
+        return self._wrong(cuts, len(published))
+
+    def _wrong(self, cuts: int, published: int) -> str:
+        sums = self.reader.sums
+        if published != cuts or len(sums) != cuts:
+            return f"{published} cuts are published and {len(sums)} read, not {cuts}"
+        if wrong := {cut: found for cut, found in sums.items() if found != SUM}:
+            return f"the sum is {SUM}, and as of {len(wrong)} cuts another: {wrong}"
+        return "" if self.reader.wrong else "the sum of the newest versions was never wrong: nothing is shown"
+
+    def _process(self) -> tuple[TablesDelivery, Publication]:
+        """The sink, as a new process has it."""
+        assert isinstance(self._config.sink, TablesConfig)
+        delivery = TablesDelivery(self._config, self._config.sink, Feed.of(self._config))
+        return delivery, Publication(delivery)
+
+    def _deliver(self, delivery: TablesDelivery, publication: Publication) -> None:
+        """A micro-batch of the sink, and what it does around it."""
+        spool, first = self.bank.maker.spool, self._delivered + 1
+        started = StartedBatches(spool, "tables")
+        known = started.at(first)
+        last = known.last if known is not None and known.pinned else spool.latest()
+        if known is None or not known.pinned:
+            batch = StartedBatch(first=first, last=last, pinned="options", at=spool.manifest(last).identity)
+            started.begin(batch, done=self._delivered)
+        events = self._spark.read.format("spanner-change-stream").option("spool", self.bank.maker.path).load()
+        publication.before_batch()
+        delivery.run(events.where(f"epoch BETWEEN {first} AND {last}"))
+        publication.after_batch(self._spark)
+        record_consumer(spool, "tables", last, now=self.bank.maker.watermark)
+        self._delivered = last
+
+    def _kill(self, process: tuple[TablesDelivery, Publication]) -> None:
+        """A micro-batch that is killed."""
+        owner, method, call = self._random.choice(_POINTS)
+        with suppress(KilledError), killed_at(owner, method, call=call, after=self._random.random() < 0.25):
+            self._deliver(*process)
+        self.kills += 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark_sink.cuts.campaign")
+    parser.add_argument("--sink", choices=["delta", "iceberg"], default="delta")
+    parser.add_argument("--cuts", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    spark, started = session(given.sink), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        one = Campaign(spark, given.sink, Path(folder), given.seed)
+        wrong = one.run(given.cuts, given.kills)
+    report(
+        f"{given.sink}, seed {given.seed}: {one.bank.transactions} transactions, {one.kills} kills,"
+        f" {len(one.reader.sums)} cuts read, {one.reader.reads} reads beside the sink, {len(one.reader.wrong)} of the"
+        f" newest versions wrong, {time.monotonic() - started:.0f} s: {wrong or 'every sum as of a cut is right'}"
+    )
+    spark.stop()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
