@@ -90,7 +90,8 @@ test-random:
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 # Delta and Iceberg, on the newest PySpark that both have a library for; Spark takes the libraries from Maven Central. Parquet is tested with
-# the rest, on the newest PySpark. All but PySpark is taken from the tests' own environment.
+# the rest, on the newest PySpark. All but PySpark is taken from the tests' own environment. DuckDB reads the tables, too; its extensions
+# come from PyPI rather than from its own server.
 LAKEHOUSE := $(VENV)/lakehouse
 
 test-lakehouse: $(LAKEHOUSE)/.installed
@@ -101,7 +102,8 @@ $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@$(PYTHON) -m venv --clear $(LAKEHOUSE)
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" >"$$($(LAKEHOUSE)/bin/python -c "$$packages")/tests.pth"
-	@$(LAKEHOUSE)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "pyspark==4.1.*"
+	@$(LAKEHOUSE)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "pyspark==4.1.*" \
+	  $(addsuffix ==1.5.5,duckdb duckdb-extensions duckdb-extension-avro duckdb-extension-delta duckdb-extension-iceberg)
 	@touch $@
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.

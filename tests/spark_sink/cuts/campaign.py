@@ -94,6 +94,8 @@ class Campaign:
         seed: of all that is random.
 
     Attributes:
+        bank: what is replicated.
+        config: the sink's.
         kills: how many there were.
         reader: reads beside the sink.
     """
@@ -104,15 +106,15 @@ class Campaign:
         self.bank = Bank(folder / "spool", self._random)
         lake = folder / "lake"
         sink = {"type": "tables", "format": of_format, "path": str(lake), "dead_letters": str(folder / "letters")}
-        self._config = validated({"source": SOURCE, "spool": {"path": self.bank.maker.path}, "sink": sink})
+        self.config = validated({"source": SOURCE, "spool": {"path": self.bank.maker.path}, "sink": sink})
         self._delivered = 0
         self.kills = 0
         self.reader = Reader(spark, of_format, lake)
 
     def run(self, cuts: int, kills: int) -> str:
         """Returns what is wrong, or an empty text."""
-        process = self._process()
-        self._deliver(*process)
+        process = self.process()
+        self.deliver(*process)
         stop = threading.Event()
         reading = threading.Thread(target=self.reader.read_until, args=(stop,), name="reader")
         reading.start()
@@ -123,8 +125,8 @@ class Campaign:
                     self._kill(process)
                     self.reader.read()
                     self.reader.read_newest()
-                    process = self._process()
-                self._deliver(*process)
+                    process = self.process()
+                self.deliver(*process)
         finally:
             stop.set()
             reading.join()
@@ -141,14 +143,14 @@ class Campaign:
             return f"the sum is {SUM}, and as of {len(wrong)} cuts another: {wrong}"
         return "" if self.reader.wrong else "the sum of the newest versions was never wrong: nothing is shown"
 
-    def _process(self) -> tuple[TablesDelivery, Publication]:
+    def process(self) -> tuple[TablesDelivery, Publication]:
         """The sink, as a new process has it."""
-        assert isinstance(self._config.sink, TablesConfig)
-        delivery = TablesDelivery(self._config, self._config.sink, Feed.of(self._config))
+        assert isinstance(self.config.sink, TablesConfig)
+        delivery = TablesDelivery(self.config, self.config.sink, Feed.of(self.config))
         return delivery, Publication(delivery)
 
-    def _deliver(self, delivery: TablesDelivery, publication: Publication) -> None:
-        """A micro-batch of the sink, and what it does around it."""
+    def deliver(self, delivery: TablesDelivery, publication: Publication) -> None:
+        """Delivers what is sealed in a micro-batch, with what the sink does around it."""
         spool, first = self.bank.maker.spool, self._delivered + 1
         started = StartedBatches(spool, "tables")
         known = started.at(first)
@@ -167,7 +169,7 @@ class Campaign:
         """A micro-batch that is killed."""
         owner, method, call = self._random.choice(_POINTS)
         with suppress(KilledError), killed_at(owner, method, call=call, after=self._random.random() < 0.25):
-            self._deliver(*process)
+            self.deliver(*process)
         self.kills += 1
 
 

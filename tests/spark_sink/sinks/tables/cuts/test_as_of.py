@@ -1,0 +1,134 @@
+"""Tables as of a published cut: which one, and what is refused."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_sink
+from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
+from spark_sink.errors import CutError
+from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
+from spark_sink.sinks.tables.config import Format, TableOptions
+from spark_sink.sinks.tables.cuts import cut_records
+from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from tests.spark_sink.cuts.campaign import Campaign
+from tests.spark_sink.cuts.bank import SUM, TABLES
+from tests.spark_sink.sinks.tables.reading import target
+from tests.spark_sink.spools import START
+
+HOUR = 3600 * 10**9
+
+
+def records(lake: SparkSession, of_format: Format, folder: Path, now: int = START, sink: str = "tables") -> CutRecords:
+    options = TableOptions(of_format, str(folder), None, "merge", "apply")
+    return CutRecords(lake, options, "spool", sink, 24 * HOUR, now=lambda: now)
+
+
+def cut(epoch: int, at: int, published_at: int = START, **tables: TableAtCut) -> PublishedCut:
+    return PublishedCut(timestamp=at, epoch=epoch, spool_id="spool", published_at=published_at, tables=tables)
+
+
+def removed_versions(lake: SparkSession, of_format: Format, table: str) -> None:
+    """Removes all versions of a table that nothing keeps."""
+    if of_format == "delta":
+        check = "spark.databricks.delta.retentionDurationCheck.enabled"
+        lake.conf.set(check, "false")
+        try:
+            lake.sql(f"VACUUM {table} RETAIN 0 HOURS")
+        finally:
+            lake.conf.unset(check)
+        return
+    catalog, _, name = table.partition(".")
+    old = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    lake.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', {old})")
+
+
+def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    """Of the first cut Iceberg has tags; of the second, which comes within a minute, it has none."""
+    campaign = Campaign(lake, merging_format, tmp_path, seed=3)
+    process = campaign.process()
+    campaign.deliver(*process)
+    for _ in range(2):
+        campaign.bank.seal(5)
+        campaign.deliver(*process)
+    path = tmp_path / "lake"
+    store = process[0].cut_store(lake)
+    assert store is not None
+    first, second, newest = (format_rfc3339(one.timestamp) for one in store.cuts())
+    for table in TABLES:
+        removed_versions(lake, merging_format, target(path, merging_format, table))
+    with pytest.raises(CutError, match=r"table \w+ of the cut at \S+ cannot be read: version \d+ of .* is vacuumed or"):
+        spark_sink.as_of(lake, path=path, format=merging_format, timestamp=second)
+    if merging_format == "iceberg":
+        campaign.reader.read(first)
+    found = spark_sink.as_of(lake, path=path, format=merging_format, timestamp=newest, views="cut_")
+    assert dict(found.incomplete) == {}
+    both = lake.sql(" UNION ALL ".join(f"SELECT Balance FROM cut_{table}" for table in TABLES))
+    assert both.agg({"Balance": "sum"}).collect()[0][0] == SUM
+
+
+def test_the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    store = records(lake, merging_format, tmp_path)
+    for epoch in (1, 2, 3):
+        store.publish(cut(epoch, START + epoch, Lines=TableAtCut(incomplete="its backfill is not done")))
+
+    def epoch_as_of(timestamp: str | datetime | None) -> int:
+        found = spark_sink.as_of(lake, path=tmp_path, format=merging_format, timestamp=timestamp)
+        assert (len(found), found.incomplete) == (0, {"Lines": "its backfill is not done"})
+        return found.epoch
+
+    assert [epoch_as_of(format_rfc3339(START + nanos)) for nanos in (1, 2, 999)] == [1, 2, 3]
+    assert epoch_as_of(None) == 3
+    assert epoch_as_of(datetime(2100, 1, 1, tzinfo=UTC)) == 3
+    with pytest.raises(CutError, match=r"_cuts`? has no cut at or before 2026-03-01T10:00:00.000000000Z"):
+        epoch_as_of(format_rfc3339(START))
+
+
+def test_a_record_that_counts_instead_of_another_is_the_one_that_is_read(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    store = records(lake, merging_format, tmp_path)
+    assert store.newest() is None
+    store.publish(cut(1, START, START, Lines=TableAtCut(incomplete="its backfill is not done")))
+    second = cut(1, START, START + HOUR, Lines=TableAtCut())
+    store.publish(second)
+    assert store.newest() == second
+    assert store.cuts() == [second]
+    assert not spark_sink.as_of(lake, path=tmp_path, format=merging_format).incomplete
+
+
+def test_cuts_of_several_sinks_are_not_mixed(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
+    for epoch, sink in ((4, "one"), (7, "two")):
+        records(lake, merging_format, tmp_path, sink=sink).publish(cut(epoch, START))
+    with pytest.raises(CutError, match=r"several sinks publish cuts in .*: one of spool spool, two of spool spool"):
+        spark_sink.as_of(lake, path=tmp_path, format=merging_format)
+    assert spark_sink.as_of(lake, path=tmp_path, format=merging_format, sink="one").epoch == 4
+
+
+def test_cuts_that_are_older_than_they_are_kept_are_removed(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_records, "_PUBLICATIONS", 3)
+    store = records(lake, merging_format, tmp_path, now=START + 30 * HOUR)
+    others = records(lake, merging_format, tmp_path, sink="other")
+    others.publish(cut(1, START))
+    for epoch, published_at in ((1, START), (2, START + 7 * HOUR), (3, START + 30 * HOUR)):
+        store.publish(cut(epoch, START + epoch, published_at))
+    assert [one.epoch for one in store.cuts()] == [2, 3]
+    assert [one.epoch for one in others.cuts()] == [1], "another sink's are its own"
+
+
+def test_what_is_not_there_is_refused_in_a_line(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
+    with pytest.raises(CutError, match=r"there is no table .*_cuts.*: no cut is published here"):
+        spark_sink.as_of(lake, path=tmp_path, format=merging_format)
+    with pytest.raises(ConfigurationError, match="timestamp: 'yesterday' is not an RFC 3339 timestamp"):
+        spark_sink.as_of(lake, path=tmp_path, format=merging_format, timestamp="yesterday")
+    with pytest.raises(ConfigurationError, match="Parquet files have no versions"):
+        spark_sink.as_of(lake, path=tmp_path, format="parquet")
