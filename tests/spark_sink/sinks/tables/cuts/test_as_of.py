@@ -14,8 +14,8 @@ from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.cuts import cut_records
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
-from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.cuts.bank import SUM, TABLES
+from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.sinks.tables.reading import target
 from tests.spark_sink.spools import START
 

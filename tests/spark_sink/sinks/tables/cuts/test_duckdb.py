@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.config import Format
-from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.cuts.bank import SUM, TABLES
+from tests.spark_sink.cuts.campaign import Campaign
 
 _VERSIONS = (
     "SELECT t.name, t.version FROM"
