@@ -13,6 +13,7 @@ from connector.core.timestamps import SECOND
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats.iceberg import catalog_options
+from spark_sink.sinks.tables.formats.session import session_options
 from tests.spark_sink.sinks.tables.campaign.backfill_ends import ENDS, FEW_ROWS
 from tests.spark_sink.sinks.tables.histories import COLUMNS
 from tests.spark_sink.sinks.tables.history.campaign import HistoryCampaign, differences, stored_versions
@@ -46,11 +47,8 @@ def test_tables_have_the_versions_of_all_events_whatever_is_killed_or_late(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
     """The short form of the campaign: one seed has whole rows, the other only what changes name."""
-    session, seed = lake.newSession(), SEEDS[merging_format]
-    for name, value in FEW_ROWS.items():
-        session.conf.set(name, value)
-    spark_sink.register(session)
-    assert HistoryCampaign(session, merging_format, ENDS[0], tmp_path, seed).run() == ""
+    with session_options(lake, FEW_ROWS):
+        assert HistoryCampaign(lake, merging_format, ENDS[0], tmp_path, SEEDS[merging_format]).run() == ""
 
 
 def test_readers_find_the_rows_as_of_any_time_and_a_commit_has_whole_epochs(
