@@ -10,6 +10,7 @@ import yaml
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.spool.reading import Spool
 from emulator import Scenario, ScriptedServer
+from spark_sink.sinks.files.complete_minutes import FOLDER
 from tests.emulator.subjects import sample_of
 from tests.integration.commands import Background, configuration, manifests, run
 
@@ -17,7 +18,9 @@ pytestmark = pytest.mark.spark
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    """The files of events; each sink has documents of complete minutes of its own."""
+    found = (path for path in root.rglob("*") if path.is_file() and FOLDER not in path.parts)
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
 
 def with_sink(config: Path, **sink: object) -> Path:
