@@ -37,6 +37,10 @@ endif
 LANES := $(ALSO) test-spark-sessions test-rest test-commands test-spark-databases test-spark-services test-snippets test-random
 PASSED := $(VENV)/passed
 
+# Installed before the lanes start: a lane that has to wait for its environment would start last.
+INSTALLED = $(if $(filter test-lakehouse,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
+  $(if $(filter test-newest-python,$(ALSO)),$(NEWEST)/.installed)
+
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
 PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
 
@@ -49,7 +53,7 @@ test-pure:
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint $(VENV)/spark-classes.jsa || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 lint $(VENV)/spark-classes.jsa $(INSTALLED) || true
 	@$(MAKE) --no-print-directory --keep-going --jobs=5 $(LANES) || true
 	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \

@@ -178,7 +178,8 @@ def _continued(
     is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
     is_sealed = one.document.is_repair and not one.progress.lost
     if is_sealed or (one.is_open and is_retained and not gone):
-        _log.info(f"a {one.document.kind} continues", number=number, timestamp=at, tables=len(left))
+        kind = one.document.kind
+        _log.info(f"a {kind} continues", action="a_backfill_continues", number=number, timestamp=at, tables=len(left))
         return one.document
     too_old = one.progress.why_lost or "the rows of a backfill are no longer retained"
     why = "tables of a backfill are no longer watched" if gone else too_old

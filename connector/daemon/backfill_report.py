@@ -75,7 +75,8 @@ def log_done(one: RecordedBackfill) -> None:
     """Logs that a backfill is done, and what of it is not at the destination."""
     number, tables = one.document.number, one.progress.tables
     kind = one.document.kind
-    _log.info(f"{kind} done", number=number, tables=len(tables), rows=sum(table.rows for table in tables))
+    rows = sum(table.rows for table in tables)
+    _log.info(f"{kind} done", action="backfill_done", number=number, tables=len(tables), rows=rows)
     found = rejected(one)
     if found.refused:
         _log.error(
@@ -166,7 +167,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
 
     def show(line: Line) -> None:
         if screen is None:
-            _log.info(document.kind, number=number, **line)
+            _log.info(document.kind, action="backfill", number=number, **line)
         else:  # back at its first column, so that a line of a log is written over it
             draw(screen, bar(line)[: shutil.get_terminal_size().columns - 1])
 

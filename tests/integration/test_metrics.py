@@ -12,6 +12,7 @@ from connector.core.health.retries import Cause
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.reading import Spool
+from connector.spool.sink_report import CutReport
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.exporter import registry_of
 from connector.telemetry.metrics import ReaderMetrics
@@ -30,6 +31,9 @@ ELSEWHERE: dict[str, Callable[[ReaderMetrics], None]] = {
         "spanner", Cause("it fails"), time.time_ns() - 60 * SECOND
     ),
     "spanner_cdc_alarms": lambda m: m.stopped_tables.update(Singers="why"),
+    "spanner_cdc_sink_incomplete_tables": lambda m: m.cuts.update(
+        files=CutReport(timestamp=3 * SECOND, epoch=3, published_at=4 * SECOND, incomplete={"Singers": "why"})
+    ),
     "spanner_cdc_shares": lambda m: setattr(m, "shares", 3),
     "spanner_cdc_window_span_seconds": lambda m: setattr(m, "window_span", 3 * SECOND),
     "spanner_cdc_window_seconds": lambda m: setattr(m, "window_seconds", 3.0),
