@@ -24,6 +24,7 @@ def lake() -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1536m",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.log.level": "OFF",
