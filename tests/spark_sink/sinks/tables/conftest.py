@@ -25,6 +25,7 @@ def lake() -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1536m",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; 10,000 by default
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.log.level": "OFF",

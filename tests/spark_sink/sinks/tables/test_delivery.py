@@ -68,7 +68,9 @@ def test_each_change_is_appended_to_parquet_once_though_the_sink_is_killed(spool
 
 
 @pytest.mark.spark
-def test_a_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgotten(spool: SpoolMaker, tmp_path: Path) -> None:
+def test_a_parquet_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgotten(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
     lake = tmp_path / "lake"
     ids = spool.fill(4)
     high = spool.spool.manifest(1).watermark_high
