@@ -19,7 +19,6 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
 from connector.config.address import DatabaseAddress
-from connector.config.directed_reads import DirectedReads
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError, UnreachableError
@@ -47,7 +46,8 @@ _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _Metadata = types.ResultSetMetadata.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _Session = types.Session.pb()
-PRIORITIES = {"low": 1, "medium": 2, "high": 3}
+_Priority = types.RequestOptions.Priority
+_PRIORITIES = {"low": _Priority(1), "medium": _Priority(2), "high": _Priority(3)}
 _ReplicaSelection = types.DirectedReadOptions.ReplicaSelection.pb()
 _REPLICA_TYPES = {None: 0, "READ_WRITE": 1, "READ_ONLY": 2}
 
@@ -64,11 +64,15 @@ TIMESTAMP, STRING, INT64 = 4, 6, 2
 """google.spanner.v1.TypeCode of the parameters that are sent."""
 
 
-def direct(request: types.ExecuteSqlRequest | types.ReadRequest, reads: DirectedReads | None) -> None:
-    """Lets a read be served by certain replicas; None leaves that to Spanner.
+def set_options(
+    request: types.ExecuteSqlRequest | types.ReadRequest, rpc_priority: str, address: DatabaseAddress
+) -> None:
+    """Gives a read its priority, and the replicas that the address names.
 
     See https://cloud.google.com/spanner/docs/directed-reads.
     """
+    request.request_options.priority = _PRIORITIES[rpc_priority]
+    reads = address.directed_reads
     if reads is None:
         return
     options = request.directed_read_options
@@ -219,8 +223,7 @@ class SpannerClient:
             read_only.strong = True
         else:
             read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(at, SECOND)
-        request.request_options.priority = PRIORITIES[self.rpc_priority]
-        direct(request, self.address.directed_reads)
+        set_options(request, self.rpc_priority, self.address)
         for name, parameter in parameters.items():
             if parameter.value is None:
                 request.params.fields[name].null_value = 0

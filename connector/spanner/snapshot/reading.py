@@ -19,7 +19,7 @@ from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient
-from connector.spanner.client import PRIORITIES, STREAMING_SQL, direct
+from connector.spanner.client import STREAMING_SQL, set_options
 from connector.spanner.decoding.message_class import message_class
 from connector.spanner.errors import CallAction, CallError, retried, snapshot_error
 from connector.spanner.snapshot.partitions import SnapshotPartition
@@ -81,8 +81,7 @@ def read_partition(
         data_boost_enabled=data_boost,
     )
     request.transaction.id = partition.transaction
-    request.request_options.priority = PRIORITIES[rpc_priority]
-    direct(request, address.directed_reads)
+    set_options(request, rpc_priority, address)
     with _connections.lent(address) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
         reading = _Reading(client, STREAMING_SQL, request, what)
@@ -127,8 +126,7 @@ def read_keys(
                 read_only.strong = True
             else:
                 read_only.read_timestamp.seconds, read_only.read_timestamp.nanos = divmod(timestamp, SECOND)
-            request.request_options.priority = PRIORITIES[rpc_priority]
-            direct(request, address.directed_reads)
+            set_options(request, rpc_priority, address)
             for text in different[first : first + _KEYS_AT_ONCE]:
                 request.key_set.keys.append(_key(text, key_columns))
             yield from _Reading(client, _STREAMING_READ, request, what, owns_session=True).blocks()
