@@ -7,11 +7,20 @@ from threading import Lock
 from typing import TypeVar
 
 from connector.errors import SpoolError
+from connector.spool.storage.store import FileStore
 
 INTERVAL = 2.0
 """Seconds between two looks."""
 
+_INTERVALS_OF_A_BUCKET = 5
+"""The factor by which a look comes later in Cloud Storage, which bills reads: it reads all records of backfills."""
+
 E = TypeVar("E")
+
+
+def interval_of(storage: FileStore) -> float:
+    """Seconds between two looks that read a spool in this storage."""
+    return INTERVAL * (_INTERVALS_OF_A_BUCKET if storage.rewrite_interval else 1)
 
 
 def awaited(events: "SimpleQueue[E]", busy: Lock, *looks: Callable[[], None]) -> E:

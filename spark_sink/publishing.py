@@ -10,27 +10,31 @@ micro-batches everything up to the sink's recorded epoch is committed, and nothi
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.records import backfills, healing, unfinished_tables
+from connector.spool.backfill.records import (
+    RecordedBackfill,
+    backfills,
+    healing,
+    unfinished_among,
+    unfinished_tables,
+)
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
 from connector.spool.manifest import watermark_of
+from connector.spool.reading import Spool
 from connector.spool.sink_report import CutReport, SinkReport, report_of, write_report
-from spark_sink.idling import INTERVAL
+from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut, TableAtCut
 from spark_sink.sinks.shared.started_batches import StartedBatches
 from spark_sink.sources.changes.known_tables import KnownTables
-
-_INTERVALS_OF_A_BUCKET = 5
-"""The factor by which a look comes later in Cloud Storage, which bills reads."""
 
 
 class Publication:
@@ -56,11 +60,11 @@ class Publication:
         self._check = check
         self._now = now
         self._clock = clock
-        self._interval = INTERVAL * (_INTERVALS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
+        self._interval = interval_of(self._spool.storage)
         self._next = -math.inf
         self._store: CutStore | None = None
         self._published: int | None = None
-        self._unfinished: frozenset[str] | None = None
+        self._unfinished = frozenset[str]()
 
     def before_batch(self) -> None:
         """Is called before a micro-batch: a backfill that is not done by then may write during all of it.
@@ -108,19 +112,18 @@ class Publication:
         newest = store.newest() if store is not None else None
         if store is None or newest is None or not newest.incomplete:
             return
-        found = _Incompleteness.now(self._delivery, unfinished_tables(self._spool))
+        found = _Incompleteness.now(self._delivery)
         if found.of(newest.tables, newest.epoch, newest.timestamp).keys() < newest.incomplete.keys():
             self.before_batch()
             self._publish(spark, newest.epoch, newest.timestamp)
 
     def _publish(self, spark: SparkSession, epoch: int, timestamp: int) -> None:
         self._check()
-        before = self._unfinished if self._unfinished is not None else unfinished_tables(self._spool)
         store = self._store_in(spark)
         tables = [name for name in KnownTables(self._spool).names() if self._delivery.keeps(name)]
         versions = store.versions(tables) if store is not None else {}
         # read again: what a backfill that began or ended meanwhile has written is in some versions
-        found = _Incompleteness.now(self._delivery, before | unfinished_tables(self._spool))
+        found = _Incompleteness.now(self._delivery, self._unfinished)
         reasons = found.of(tables, epoch, timestamp)
         cut = PublishedCut(
             timestamp=timestamp,
@@ -165,20 +168,30 @@ class Publication:
 class _Incompleteness:
     """The facts by which tables are incomplete; ``report`` is the sink's."""
 
-    delivery: Delivery
+    spool: Spool
     report: SinkReport
+    backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
     unsettled: frozenset[str]
     folders: frozenset[str]
 
     @classmethod
-    def now(cls, delivery: Delivery, unfinished: frozenset[str]) -> "_Incompleteness":
-        report = report_of(delivery.feed.stream, delivery.consumer)
-        return cls(delivery, report, unfinished, delivery.unsettled(), delivery.dead_letters.folders())
+    def now(cls, delivery: Delivery, before: frozenset[str] = frozenset()) -> "_Incompleteness":
+        """The facts of now; the backfills of the tables ``before`` were not done earlier."""
+        spool = delivery.feed.stream
+        known = backfills(spool)
+        return cls(
+            spool,
+            report_of(spool, delivery.consumer),
+            known,
+            before | unfinished_among(spool, known),
+            delivery.unsettled(),
+            delivery.dead_letters.folders(),
+        )
 
-    def of(self, tables: Iterable[str], epoch: int, timestamp: int) -> Mapping[str, str]:
+    def of(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
         """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
-        lost = self._lost_in_gaps(epoch)
+        lost = self._lost_in_gaps(tables, epoch)
         later = self._rows_of_later(timestamp)
         reasons = {name: self._reason(name) or later.get(name, "") or lost.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
@@ -198,21 +211,20 @@ class _Incompleteness:
         """The tables with rows of a backfill that are as of a later commit timestamp than a cut."""
         return {
             table.table: f"its backfill's rows are as of {format_rfc3339(one.document.timestamp)}"
-            for one in backfills(self.delivery.feed.stream)
+            for one in self.backfills
             if one.document.timestamp > timestamp
             for table in one.document.tables
         }
 
-    def _lost_in_gaps(self, epoch: int) -> Mapping[str, str]:
-        spool = self.delivery.feed.stream
+    def _lost_in_gaps(self, tables: Collection[str], epoch: int) -> Mapping[str, str]:
+        """Those of some tables of which a gap up to an epoch lacks changes, and no backfill has read them again."""
         found: dict[str, str] = {}
-        for gap in gaps(spool, spool.manifest(spool.latest())):
+        for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())):
             if gap.epoch > epoch:
                 continue
-            names = set(KnownTables(spool).names())
-            healed = healing(backfills(spool), gap.watermark_high, names)
+            healed = healing(self.backfills, gap.watermark_high, tables)
             low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
-            found |= dict.fromkeys(names.difference(healed), f"changes between {low} and {high} were not read")
+            found |= dict.fromkeys(set(tables).difference(healed), f"changes between {low} and {high} were not read")
         return found
 
 

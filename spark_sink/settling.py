@@ -21,11 +21,8 @@ from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
-from spark_sink.idling import INTERVAL
+from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.delivery import Delivery
-
-_INTERVALS_OF_A_BUCKET = 5
-"""The factor by which a look comes later in Cloud Storage, which bills reads: it reads all records of backfills."""
 
 
 @runtime_checkable
@@ -74,7 +71,7 @@ class Settlement:
         self._spool = Spool.at(absolute(config.spool.path))
         self._check = check
         self._clock = clock
-        self._interval = INTERVAL * (_INTERVALS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
+        self._interval = interval_of(self._spool.storage)
         self._next = -math.inf
 
     def look(self, spark: SparkSession) -> None:

@@ -103,7 +103,6 @@ def test_each_table_is_settled_once_when_its_own_backfill_ends(
 def test_a_sink_looks_while_no_micro_batch_comes_but_not_while_one_runs(
     spool: Spool, config: Config, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "INTERVAL", 0.001)
     monkeypatch.setattr(idling, "INTERVAL", 0.001)
     settlement, events, busy = Settlement(delivery, config), SimpleQueue[str](), Lock()
     settlement.look(SPARK)
@@ -138,7 +137,6 @@ def test_a_backfill_that_began_and_ended_between_two_looks_is_settled_without_an
     spool, header = spool_with_start(tmp_path)
     delivery = Delivery(KeptRows(spool, "tables", lambda: ["A", "B"]))
     config = validated({"source": SOURCE, "spool": {"path": spool.path}})
-    monkeypatch.setattr(settling, "INTERVAL", 0.001)
     monkeypatch.setattr(idling, "INTERVAL", 0.001)
     settlement, events = Settlement(delivery, config), SimpleQueue[str]()
     settlement.look(SPARK)

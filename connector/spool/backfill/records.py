@@ -130,7 +130,11 @@ def unfinished_tables(spool: Spool) -> frozenset[str]:
     Raises:
         SpoolError: a document is corrupt or cannot be read.
     """
-    known = backfills(spool)
+    return unfinished_among(spool, backfills(spool))
+
+
+def unfinished_among(spool: Spool, known: Sequence[RecordedBackfill]) -> frozenset[str]:
+    """As :func:`unfinished_tables`, of backfills that were just read."""
     continued = {one.document.continues for one in known}
     recorded = (table for one in known if one.document.number not in continued for table in one.progress.unfinished)
     return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
