@@ -1,7 +1,6 @@
 """``spanner-cdc cuts CONFIG``, in a process of its own: the connector imports no sink."""
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ import orjson
 from connector import log
 from connector.config.loading import load
 from connector.core.timestamps import format_rfc3339
-from connector.errors import line_and_exit_code
-from connector.streams import give_up_streams, writing_to_stdout
+from connector.streams import writing_to_stdout
+from spark_sink.own_command import exit_code_of
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
@@ -21,22 +20,16 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     given = _parser().parse_args(arguments)
     log.configure(json=given.log_format == "json", verbose=given.verbose)
-    try:
+
+    def listed() -> int:
         config = load(given.config)
         found = spark_sink_type(config).published_cuts(config, config.sink)
         with writing_to_stdout():
             sys.stdout.write(_json(found) if given.json else _text(found))
             sys.stdout.flush()
-    except BrokenPipeError:
-        return 0  # its reader has seen enough
-    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        line, code = line_and_exit_code(error)
-        shown = error if given.verbose else None
-        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
-        return code
-    finally:
-        give_up_streams()
-    return 0
+        return 0
+
+    return exit_code_of(listed, verbose=given.verbose)
 
 
 def _parser() -> argparse.ArgumentParser:

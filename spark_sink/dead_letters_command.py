@@ -6,7 +6,6 @@ lets the current file finish, the second ends the replay at once.
 """
 
 import argparse
-import logging
 import signal
 import sys
 from collections import Counter
@@ -20,15 +19,14 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
-from connector.errors import line_and_exit_code
 from connector.progress import Progress
-from connector.streams import give_up_streams, writing_to_stdout
+from connector.streams import writing_to_stdout
+from spark_sink.own_command import INTERRUPTED, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
 
-_INTERRUPTED = 128 + signal.SIGINT
 Signals = list[int]
 """Signals that were received, while :func:`_signals` collects them."""
 
@@ -37,23 +35,15 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     given = _parser().parse_args(arguments)
     log.configure(json=given.log_format == "json", verbose=given.verbose)
-    try:
+
+    def work() -> int:
         config = load(given.config)
         store = DeadLetters.of(spark_sink_type(config), config.sink)
         if given.action == "list":
             return _list(store, store.files(), as_json=given.json)
         return _replay(config, store, given.table)
-    except BrokenPipeError:
-        return 0  # its reader has seen enough
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-        line, code = line_and_exit_code(error)
-        shown = error if given.verbose else None
-        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
-        return code
-    finally:
-        give_up_streams()
+
+    return exit_code_of(work, verbose=given.verbose)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,7 +111,7 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         done = replayed(store, files, replay, received, again=again)
     if received:
-        return _INTERRUPTED if signal.SIGINT in received else 0
+        return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
         _print(
             "some dead letters belong to a micro-batch that is not finished: run the sink until it is,"

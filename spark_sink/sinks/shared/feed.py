@@ -7,6 +7,7 @@ from typing import Self
 
 from connector.config.loading import Config
 from connector.core.health.retries import BACKFILL, SINK
+from connector.errors import SpoolError
 from connector.spool.backfill.records import document_of
 from connector.spool.consumers import find
 from connector.spool.manifest import watermark_of
@@ -72,6 +73,25 @@ class Feed:
         Arguments as of :func:`connector.telemetry.retrying.reporting_retries`.
         """
         return reporting_retries(self.stream, BACKFILL if self.is_backfill else SINK, consumer, of_task=of_task)
+
+
+def existing_spool(config: Config, *, hint: str) -> Spool:
+    """The spool of a configuration's change stream, for a command beside the sink.
+
+    Args:
+        config: the configuration.
+        hint: the advice if there is none.
+
+    Raises:
+        SpoolError: there is no spool.
+        SpoolMismatchError: it is another stream's.
+    """
+    spool = Spool.at(absolute(config.spool.path))
+    try:
+        spool.check_source(config.source.name)
+    except FileNotFoundError:
+        raise SpoolError(f"there is no spool at {spool.path}", hint=hint) from None
+    return spool
 
 
 def delivered_up_to(spool: Spool, consumer: str) -> int:

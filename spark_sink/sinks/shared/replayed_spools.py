@@ -16,7 +16,7 @@ from connector.spool.backfill.records import backfills
 from connector.spool.consumers import find, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
-from connector.spool.storage.locations import absolute
+from spark_sink.sinks.shared.feed import existing_spool
 
 
 class ReplayedSpools:
@@ -62,13 +62,7 @@ def replayed_spool(config: Config, *, must_have_delivered: bool = True) -> Spool
         SpoolError: there is no spool, or the sink has never delivered from it.
         SpoolMismatchError: it is another stream's.
     """
-    spool = Spool.at(absolute(config.spool.path))
-    try:
-        spool.check_source(config.source.name)
-    except FileNotFoundError:
-        raise SpoolError(
-            f"there is no spool at {spool.path}", hint="Set spool.path to the spool that the dead letters are of."
-        ) from None
+    spool = existing_spool(config, hint="Set spool.path to the spool that the dead letters are of.")
     if must_have_delivered and find(spool, config.sink.name) is None:
         raise SpoolError(
             f"the spool at {spool.path} does not know how far the sink has come",

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from connector.config.loading import Config
-from connector.errors import SpoolError
-from connector.spool.reading import Spool
-from connector.spool.storage.locations import absolute
+from spark_sink.sinks.shared.feed import existing_spool
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
@@ -19,12 +17,6 @@ def published_cuts(config: Config, sink: TablesConfig) -> Sequence[PublishedCut]
         SpoolError: there is no spool.
         SinkError: Spark cannot be started, or cannot read the table of cuts.
     """
-    spool = Spool.at(absolute(config.spool.path))
-    try:
-        spool.check_source(config.source.name)
-    except FileNotFoundError:
-        raise SpoolError(
-            f"there is no spool at {spool.path}", hint="Set spool.path to the spool of the sink."
-        ) from None
+    spool = existing_spool(config, hint="Set spool.path to the spool of the sink.")
     with started(config, sink) as spark:
         return CutRecords(spark, sink.options, spool.header().spool_id, sink.name, sink.cuts.keep).cuts()
