@@ -1,7 +1,6 @@
 """Directed reads are checked offline, and sent with all that reads Spanner."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import orjson
@@ -15,9 +14,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError, SpannerCdcError
-from connector.spanner.client import SpannerClient
-from connector.spanner.decoding.decoder import decoder
-from connector.spanner.partition_query import PartitionQueries, PartitionQuery
+from connector.spanner.partition_query import PartitionQuery, StreamAddress
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.reading import read_keys, read_partition
 from tests.connector.spanner.snapshot.scripted import TABLE, middle, partitions, serving, source_of
@@ -80,17 +77,9 @@ def test_change_streams_snapshots_and_completed_rows_are_read_from_these_replica
 
 async def stream_records(address: DatabaseAddress, start: int) -> None:
     """Reads the initial query of the change stream."""
-    async with SpannerClient(address).connected() as client:
-        queries = PartitionQueries(
-            client,
-            GOOGLESQL,
-            "Everything",
-            IMMUTABLE,
-            heartbeat=SECOND,
-            decoder=decoder(GOOGLESQL, IMMUTABLE),
-            clock=time.time_ns,
-        )
-        async for _ in queries.read(PartitionQuery(INITIAL_TOKEN, start, start)):
+    stream = StreamAddress(address, "high", GOOGLESQL.name, "Everything", IMMUTABLE, SECOND)
+    async with stream.client().connected() as client:
+        async for _ in stream.queries(client).read(PartitionQuery(INITIAL_TOKEN, start, start)):
             pass
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
 from google.cloud.spanner_v1.keyset import KeySet
 
 from connector.core.timestamps import format_rfc3339, parse
@@ -18,6 +17,7 @@ from emulator import SampleDatabase
 from tests.integration.commands import Background, run
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.reading.backfill.campaign.differences import Traces, differing
+from tests.spark_sink.reading.backfill.campaign.service import configured
 from tests.spark_sink.reading.backfill.campaign.tables import (
     Load,
     columns_of,
@@ -148,30 +148,7 @@ class Campaign:
         return Background("run", self._config(), log=self.folder / f"run-{self._runs}.log")
 
     def _config(self) -> Path:
-        folder, sample = self.folder, self._sample
-        source = {
-            "project": sample.project,
-            "instance": sample.instance,
-            "database": sample.database_id,
-            "change_stream": sample.change_stream,
-            "emulator_host": sample.host,
-            "backfill": True,
-            "tables": {"include": ["Parent*", "Child*"]},
-        }
-        node = {
-            "source": source,
-            "spool": {"path": str(folder / "spool")},
-            "sink": {**self._target.sink(), "dead_letters": str(folder / "dead")},
-            "spark": {
-                "master": "local[2]",
-                "checkpoint": str(folder / "checkpoint"),
-                "config": {"spark.driver.memory": "768m"},
-            },
-            "status": {"port": 0},
-        }
-        path = folder / "config.yaml"
-        path.write_text(yaml.safe_dump(node))
-        return path
+        return configured(self._sample, self.folder, self._target.sink())
 
     def _report(self, line: str) -> None:
         report(f"{time.monotonic() - self._started:.0f} s: {line}")

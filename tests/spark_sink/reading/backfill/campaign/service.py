@@ -1,6 +1,7 @@
 """The service of the campaign: `spanner-cdc run` with a backfill, started again after each kill."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,33 @@ WITNESS = "witness"
 """A consumer that is never done with anything: the spool of the stream keeps every epoch, to find out what was lost."""
 
 _LONGEST_WAIT = 150.0
+
+
+def configured(sample: SampleDatabase, folder: Path, sink: Mapping[str, object], end: str | None = None) -> Path:
+    """Writes the configuration of a service with a backfill, whose files are all in one folder; returns its path."""
+    source = {
+        "project": sample.project,
+        "instance": sample.instance,
+        "database": sample.database_id,
+        "change_stream": sample.change_stream,
+        "emulator_host": sample.host,
+        "backfill": True,
+        "tables": {"include": ["Parent*", "Child*"]},
+    }
+    node = {
+        "source": {**source, **({"end": end} if end else {})},
+        "spool": {"path": str(folder / "spool")},
+        "sink": {**sink, "dead_letters": str(folder / "dead")},
+        "spark": {
+            "master": "local[2]",
+            "checkpoint": str(folder / "checkpoint"),
+            "config": {"spark.driver.memory": "768m"},
+        },
+        "status": {"port": 0},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(node))
+    return path
 
 
 class Service:
@@ -38,33 +66,9 @@ class Service:
 
     def run(self, end: str | None) -> Background:
         self._starts += 1
-        return Background("run", self._config(end), log=self._folder / f"run-{self._starts}.log")
-
-    def _config(self, end: str | None) -> Path:
-        folder, sample = self._folder, self._sample
-        source = {
-            "project": sample.project,
-            "instance": sample.instance,
-            "database": sample.database_id,
-            "change_stream": sample.change_stream,
-            "emulator_host": sample.host,
-            "backfill": True,
-            "tables": {"include": ["Parent*", "Child*"]},
-        }
-        node = {
-            "source": {**source, **({"end": end} if end else {})},
-            "spool": {"path": str(folder / "spool")},
-            "sink": {**self._sink, "dead_letters": str(folder / "dead")},
-            "spark": {
-                "master": "local[2]",
-                "checkpoint": str(folder / "checkpoint"),
-                "config": {"spark.driver.memory": "768m"},
-            },
-            "status": {"port": 0},
-        }
-        path = folder / "config.yaml"
-        path.write_text(yaml.safe_dump(node))
-        return path
+        return Background(
+            "run", configured(self._sample, self._folder, self._sink, end), log=self._folder / f"run-{self._starts}.log"
+        )
 
     def await_progress(self, service: Background) -> None:
         """Waits until this run has sealed or delivered something, or for a while, and then a little more."""

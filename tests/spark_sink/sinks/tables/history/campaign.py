@@ -6,18 +6,14 @@ key several times and are nanoseconds apart: rows of the backfill come before or
 backfill are killed at named points, micro-batches are repeated with other bounds, and tables are stopped for a while.
 """
 
-import argparse
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
-from tests.spark_sink.reading.backfill.campaign.campaign import report
-from tests.spark_sink.sinks.tables.campaign.backfill_ends import ENDS, BackfillEnds, session
+from tests.spark_sink.sinks.tables.campaign.backfill_ends import ENDS, BackfillEnds, run_seeds
 from tests.spark_sink.sinks.tables.campaign.changing_source import TABLES
 from tests.spark_sink.sinks.tables.history.source import NAMES, VersionedSource
 from tests.spark_sink.sinks.tables.history.versions import Version, versions_of
@@ -31,6 +27,7 @@ class HistoryCampaign(BackfillEnds):
 
     def __init__(self, spark: SparkSession, of_format: str, end: str, folder: Path, seed: int) -> None:
         super().__init__(spark, of_format, end, folder, seed, VersionedSource, "history")
+        self.kind = ", whole rows" if self.source.is_whole else ", changed columns"
 
     def wrong(self) -> str:
         """The differences between the versions in the tables and those of all events; empty if there are none."""
@@ -78,29 +75,10 @@ def differences(found: Sequence[Version], expected: Sequence[Version]) -> str:
     return f"{len(missing)} versions are missing, {len(more)} too many: {missing[:3]}, {more[:3]}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.spark_sink.sinks.tables.history.campaign")
-    parser.add_argument("--sink", choices=["delta", "iceberg"], default="delta")
-    parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
-    given = parser.parse_args()
-    spark, failed = session(given.sink), 0
-    for seed in range(given.seed, given.seed + given.seeds):
-        started = time.monotonic()
-        end = ENDS[seed // 2 % 2]  # tables are stopped in odd seeds
-        with tempfile.TemporaryDirectory() as folder:
-            one = HistoryCampaign(spark, given.sink, end, Path(folder), seed)
-            wrong = one.run()
-        failed += bool(wrong)
-        captures = "whole rows" if one.source.is_whole else "changed columns"
-        report(
-            f"{given.sink}, seed {seed}, {end}, {captures}: {one.source.mods} mods, {one.kills} kills,"
-            f" {one.letters} dead letters, {time.monotonic() - started:.0f} s: {wrong or 'equal'}"
-        )
-    report(f"{given.sink}: {failed} of {given.seeds} seeds are wrong")
-    spark.stop()
-    return 1 if failed else 0
+def ends_of(seed: int) -> Sequence[str]:
+    """One end a seed: tables are stopped in odd seeds, with either end."""
+    return [ENDS[seed // 2 % 2]]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("tests.spark_sink.sinks.tables.history.campaign", HistoryCampaign, ends_of))
