@@ -37,11 +37,17 @@ class DeliveredFiles:
 
     Attributes:
         first: the first epoch of its first micro-batch with events; None before there was one.
+        low: the watermark before that epoch, whose manifest may be pruned since, Unix nanoseconds.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
+        self.low = 0
         self._files: dict[str, WrittenFile] = {}
+
+    def begin(self, first: int, low: int) -> None:
+        """The delivery's first micro-batch with events begins with the epoch ``first``, after the watermark ``low``."""
+        self.first, self.low = first, low
 
     def add(self, files: Iterable[WrittenFile]) -> None:
         """Adds files; those of a repeated micro-batch are the same ones."""
@@ -186,7 +192,7 @@ class MinuteStore(CutStore):
         oldest = max(spool.floor(), before + 1)
         after, all_known = cut.timestamp, False
         if first <= cut.epoch:
-            after, all_known = spool.manifest(first).watermark_low, first <= before + 1
+            after, all_known = self._delivered.low, first <= before + 1
         for epoch in spool.summaries(oldest, first - 1):
             if epoch.epoch == oldest:
                 after, all_known = epoch.watermark_low, oldest == before + 1

@@ -35,7 +35,12 @@ class FileDeliveries:
         self._options = replace(OPTIONS, by_minute=by_minute, gzip=gzip)
         self._destination = destination_at(root)
         self.delivered = DeliveredFiles()
-        self.store = MinuteStore(self._destination, self._spool, sink, self.delivered)
+        self._sink = sink
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """Finds the record again, as the last look of a process does."""
+        self.store = MinuteStore(self._destination, self._spool, self._sink, self.delivered)
 
     def write(self, first: int, last: int) -> list[WrittenFile]:
         """Writes the files of a micro-batch."""
@@ -45,7 +50,8 @@ class FileDeliveries:
         groups = file_groups(self._spool.manifests(first, last), by_minute=self._options.by_minute)
         files = [file for group in groups for file in writer.write(group)]
         if files:
-            self.delivered.first = self.delivered.first or first
+            if self.delivered.first is None:
+                self.delivered.begin(first, self._spool.manifest(first).watermark_low)
             self.delivered.add(files)
         return files
 

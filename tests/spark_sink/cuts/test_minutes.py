@@ -9,6 +9,7 @@ import pytest
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.spool.consumers import MINUTES, forget
+from connector.spool.consumers import record as record_consumer
 from connector.spool.storage.local import LocalStore
 from spark_sink.cuts_command import main
 from spark_sink.sinks.files.complete_minutes import FOLDER
@@ -202,6 +203,32 @@ def test_minutes_that_an_older_program_has_delivered_in_between_have_no_document
     last = two_tables(spool, 2)
     FileDeliveries(spool, str(root)).deliver(between + 1, last)
     assert [name[-2:] for name in documents(root)] == ["00", "02"]
+
+
+def test_the_last_look_of_a_sink_needs_none_of_the_epochs_that_were_pruned_since_it_began(
+    spool: SpoolMaker, root: Path, run: FileDeliveries
+) -> None:
+    first = two_tables(spool, 0)
+    run.deliver(1, first)
+    last = two_tables(spool, 1)
+    run.write(first + 1, last)
+    record_consumer(spool.spool, "files", last, now=START)
+    spool.writer.prune(now=START + 10**13, grace=0)
+    assert spool.spool.floor() > first + 1
+    run.look_anew()
+    run.publish(last)
+    assert [name[-2:] for name in documents(root)] == ["00", "01"]
+
+
+def test_the_first_document_is_written_although_the_first_epochs_are_pruned(
+    spool: SpoolMaker, root: Path, run: FileDeliveries
+) -> None:
+    last = two_tables(spool, 0)
+    run.write(1, last)
+    record_consumer(spool.spool, "files", last, now=START)
+    spool.writer.prune(now=START + 10**13, grace=0)
+    run.publish(last)
+    assert [name[-2:] for name in documents(root)] == ["00"]
 
 
 def test_a_document_of_another_spool_stays_and_a_warning_names_it(
