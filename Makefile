@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-lower-bounds test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-delta test-iceberg test-lower-bounds test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -18,7 +18,8 @@ SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs t
 DATABASES := tests/integration/bigquery tests/spark_sink/sinks/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# ALSO="test-lakehouse test-lower-bounds test-newest-python" runs those beside them, as CI does.
+# ALSO="test-delta test-iceberg test-lower-bounds test-newest-python" runs those beside them, as CI does.
+# RETRY=1 runs what failed once more when nothing else runs, as CI does, and names what then passed: each is a fault to be mended.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
@@ -38,7 +39,7 @@ LANES := $(ALSO) test-spark-sessions test-rest test-commands test-spark-database
 PASSED := $(VENV)/passed
 
 # Installed before the lanes start: a lane that has to wait for its environment would start last.
-INSTALLED = $(if $(filter test-lakehouse,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
+INSTALLED = $(if $(filter test-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
   $(if $(filter test-newest-python,$(ALSO)),$(NEWEST)/.installed)
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
@@ -52,14 +53,26 @@ test-pure:
 
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
-	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log
+	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log $(VENV)/first $(CACHES)
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 lint $(VENV)/spark-classes.jsa $(INSTALLED) || true
 	@$(MAKE) --no-print-directory --keep-going --jobs=5 $(LANES) || true
+	@$(if $(RETRY),$(FAILED_ALONE))
 	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
 	  done; \
 	  [ -z "$$failed" ] || { echo "Failed:$$failed. What each printed is above; \`make LANE\` runs one alone." >&2; exit 1; }
 	@$(if $(COVERAGE),$(BIN)/python .ci/coverage_summary.py)
+
+# Each lane of pytest remembers which tests have failed.
+CACHES := $(VENV)/caches
+CACHE = -o cache_dir=$(abspath $(CACHES))/$@ $(AGAIN)
+
+# Runs the failed tests of each failed lane alone, and a lane whole that did not get as far as naming them.
+FAILED_ALONE = mkdir -p $(VENV)/first; for lane in lint $(LANES); do [ -e $(PASSED)/$$lane ] || { \
+    cp $(VENV)/$$lane.log $(VENV)/first/ 2>/dev/null; echo "Once more, alone: $$lane"; \
+    $(MAKE) --no-print-directory $$lane AGAIN=--last-failed && { \
+      echo "Failed beside the others, and passed alone, in $$lane:" >&2; \
+      grep -hsE '^(FAILED|ERROR) ' $(VENV)/first/$$lane.log >&2; }; }; done; true
 
 # Ends a lane's recipe.
 PASS = mkdir -p $(PASSED) && touch $(PASSED)/$@
@@ -73,23 +86,23 @@ $(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
 
 test-rest:
 	@rm -f $(PASSED)/$@
-	@{ $(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS); } 2>&1 | tee $(VENV)/$@.log
+	@{ $(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS); } 2>&1 | tee $(VENV)/$@.log
 	@[ -e $(PASSED)/$@ ]
 
 test-spark-services:
-	@$(BIN)/python $(PYTEST) $(SERVICES) $(LATER)
+	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVICES) $(LATER)
 
 test-spark-databases:
-	@$(BIN)/python $(PYTEST) $(DATABASES) $(LATER)
+	@$(BIN)/python $(PYTEST) $(CACHE) $(DATABASES) $(LATER)
 
 test-spark-sessions:
-	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink $(LATER)
+	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink $(LATER)
 
 test-commands:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
+	@$(BIN)/python -m pytest $(CACHE) $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
 
 test-random:
-	@$(BIN)/python -m pytest $(RANDOM) $(LATER)
+	@$(BIN)/python -m pytest $(CACHE) $(RANDOM) $(LATER)
 
 LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
@@ -98,8 +111,13 @@ LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisa
 # come from PyPI rather than from its own server.
 LAKEHOUSE := $(VENV)/lakehouse
 
-test-lakehouse: $(LAKEHOUSE)/.installed
-	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -k "not parquet" tests/spark_sink/sinks/tables $(LATER)
+test-lakehouse: test-delta test-iceberg
+
+test-delta: $(LAKEHOUSE)/.installed
+	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
+
+test-iceberg: $(LAKEHOUSE)/.installed
+	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "not delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
 
 $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
@@ -122,7 +140,7 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/tes
     sources/changes/test_old_spark sources/changes/test_stream))
 
 test-lower-bounds: $(OLDEST)/.installed
-	@$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
+	@$(OLDEST)/bin/python -m pytest $(CACHE) -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK) $(CALLERS) \
 	  $(LATER)
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
@@ -138,7 +156,7 @@ NEWEST := $(VENV)/newest
 
 test-newest-python: $(NEWEST)/.installed
 	@if [ -e $(NEWEST)/bin/python ]; then $(NEWEST)/bin/python --version; \
-	    $(NEWEST)/bin/python -m pytest tests/connector/core tests/connector/envelope tests/connector/spanner/decoding; \
+	    $(NEWEST)/bin/python -m pytest $(CACHE) tests/connector/core tests/connector/envelope tests/connector/spanner/decoding; \
 	  else echo "Skipped: no Python is found that is newer than $$($(PYTHON) --version) and named in pyproject.toml's classifiers."; fi $(LATER)
 
 $(NEWEST)/.installed: pyproject.toml .ci/pythons.py
@@ -179,7 +197,7 @@ test-spark-versions: setup
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
 	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
-	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(SHOWN) $(LATER)
+	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(CACHE) $(SHOWN) $(LATER)
 
 lint: setup
 	@$(BIN)/ruff format --check .

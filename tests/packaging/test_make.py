@@ -60,9 +60,9 @@ def test_every_lane_runs_and_the_last_lines_name_the_tests_and_lanes_that_failed
 
 
 def test_a_lane_whose_environment_cannot_be_made_counts_as_failed(project: Path) -> None:
-    made = make_test(project, "*pip install*pyspark*", "ALSO=test-lakehouse")
+    made = make_test(project, "*pip install*pyspark*", "ALSO=test-delta")
     assert made.returncode != 0
-    assert "Failed: test-lakehouse. " in made.stderr
+    assert "Failed: test-delta. " in made.stderr
 
 
 def test_no_lane_is_named_when_all_pass(project: Path) -> None:
@@ -75,3 +75,17 @@ def test_a_machine_without_a_newer_python_skips_its_lane_and_says_so(project: Pa
     made = make_test(project, "nothing", "ALSO=test-newest-python")
     assert made.returncode == 0
     assert "Skipped: no Python is found that is newer than " in made.stdout
+
+
+def test_what_failed_runs_once_more_alone_and_is_named_if_it_then_passes(project: Path) -> None:
+    made = make_test(project, "*caches/test-random tests/peers*", "RETRY=1")
+    assert made.returncode == 0
+    first, second = made.stderr.splitlines()[-2:]
+    assert first == "Failed beside the others, and passed alone, in test-random:"
+    assert second == "FAILED tests/test_a.py::test_b - it failed"
+
+
+def test_what_fails_again_alone_fails_the_run(project: Path) -> None:
+    made = make_test(project, "*caches/test-random *", "RETRY=1")
+    assert made.returncode != 0
+    assert "Failed: test-random. " in made.stderr

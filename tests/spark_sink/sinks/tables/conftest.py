@@ -10,6 +10,15 @@ from connector.config.sections import SparkConfig
 from spark_sink.sinks.tables.config import Format, TablesConfig
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
 
+FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""A statement of a few rows takes less time than compiling code for it; VACUUM has 10,000 tasks by default."""
+
 
 @pytest.fixture(scope="session")
 def lake() -> Iterator[SparkSession]:
@@ -23,10 +32,8 @@ def lake() -> Iterator[SparkSession]:
         **options,
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
+        **FEW_ROWS,
         "spark.driver.memory": "1536m",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # tasks of VACUUM; 10,000 by default
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.log.level": "OFF",
     }.items():
