@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, NotFound
-from google.auth.exceptions import GoogleAuthError
+from google.api_core.exceptions import GoogleAPICallError, NotFound
 from google.cloud import spanner
-from google.cloud.spanner_admin_database_v1 import DatabaseDialect
+from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient, DatabaseDialect
 from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from grpc import StatusCode
@@ -20,11 +19,14 @@ from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from connector.process import EMULATOR_HOST
 from connector.spanner.emulators import EmulatorClient
+from spark_sink.self_test.errors import words_of
 from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.splits import AskedSplits, ask_for_splits
 from spark_sink.self_test.tables import (
     CHANGED,
     KEYS,
     MUTABLE,
+    PLACED,
     SCALARS,
     WHOLE,
     WorkloadTable,
@@ -40,6 +42,12 @@ _TIMEOUT = 600.0
 _FIRST_TIMEOUT = 30.0
 """Seconds for the first call, so that a wrong address is noticed soon."""
 
+_BEFORE_SPLITS = 6
+"""Transactions that are committed before splits are asked for."""
+
+_SPLIT_KEYS = (("types", (("3",), ("6",))), ("children", (("1", "300"),)))
+"""Amid the rows of tables: as Spanner's JSON, where an INT64 is a string."""
+
 _MAKES_NOTHING = {
     StatusCode.FAILED_PRECONDITION,
     StatusCode.INVALID_ARGUMENT,
@@ -47,16 +55,6 @@ _MAKES_NOTHING = {
     StatusCode.UNIMPLEMENTED,
 }
 """Codes of a refused statement; after another one it may have been carried out."""
-
-SPANNER_ERRORS = (GoogleAPIError, GoogleAuthError)
-
-
-def words_of(error: Exception) -> str:
-    """An error of Google's clients on one line."""
-    if isinstance(error, GoogleAPICallError):
-        code = error.grpc_status_code
-        return " ".join(f"{code.name if code else error.code}: {error.message}".split())
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @dataclass(slots=True)
@@ -102,6 +100,7 @@ class TestDatabase:
         refused: kinds of streams, or tables, that the server refused, each with its words.
         created: when the change streams were about to be created, by Spanner's clock, in nanoseconds since 1970.
         committed: by the workload.
+        splits: the answer to the request for splits, which is made amid the workload; None before it.
         unwatched: transactions on the table whose key alone is watched.
     """
 
@@ -110,11 +109,13 @@ class TestDatabase:
     dialect: str
     id: str
     database: Database
+    admin: DatabaseAdminClient
     tables: dict[str, WorkloadTable] = field(default_factory=dict)
     streams: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     created: int = 0
     committed: list[Committed] = field(default_factory=list)
+    splits: AskedSplits | None = None
     unwatched: list[Committed] = field(default_factory=list)
 
     @classmethod
@@ -138,14 +139,15 @@ class TestDatabase:
         instance = _instance(client, options, left)
         if options.database is None:
             made = _create_database(instance, options, names, left)
-            found = cls(options, names, options.dialect, names.database, made)
+            found = cls(options, names, options.dialect, names.database, made, client.database_admin_api)
         else:
             named = instance.database(options.database)
             if not named.exists():
                 raise ConfigurationError([f"--database: there is no database {options.database} in {instance.name}"])
             named.reload()
             is_postgresql = named.database_dialect == DatabaseDialect.POSTGRESQL
-            found = cls(options, names, "postgresql" if is_postgresql else "googlesql", options.database, named)
+            dialect = "postgresql" if is_postgresql else "googlesql"
+            found = cls(options, names, dialect, options.database, named, client.database_admin_api)
         found._create(left)
         return found
 
@@ -162,7 +164,7 @@ class TestDatabase:
         return there - (before + time.time()) / 2
 
     def write(self) -> None:
-        """Commits the workload.
+        """Commits the workload, and asks for splits of its tables in the middle.
 
         Raises:
             GoogleAPIError: Spanner refuses a transaction.
@@ -172,6 +174,8 @@ class TestDatabase:
         for planned in planner.transactions():
             if planned.mods:
                 self.committed.append(commit(self.database, planned, self.tables))
+            if len(self.committed) == _BEFORE_SPLITS:
+                self.splits = self._ask_for_splits()
 
     def write_unwatched(self) -> None:
         """Inserts, updates and deletes a row of the table whose key alone is watched."""
@@ -179,6 +183,10 @@ class TestDatabase:
         for mod_type, note in ((INSERT, "a"), ("UPDATE", "b"), ("DELETE", "b")):
             mod = WorkloadMod(table.name, mod_type, ("1",), {"id": "1", "note": note}, frozenset({"note"}))
             self.unwatched.append(commit(self.database, Planned((mod,)), {table.name: table}))
+
+    def _ask_for_splits(self) -> AskedSplits:
+        points = [(self.names.of(table), keys) for table, keys in _SPLIT_KEYS]
+        return ask_for_splits(self.admin, self.database.name, points, self.now())
 
     def _create(self, left: Leftovers) -> None:
         """Creates first, in one change, what every server must accept, because schema changes are slow; then the rest.
@@ -200,10 +208,10 @@ class TestDatabase:
         watched = tuple(self.tables.values())
         whole = stream_ddl(self.names, WHOLE, watched, self.dialect)
         self._add(left, ("CHANGE STREAM", self.names.of(WHOLE), whole))
-        for kind, chosen in ((CHANGED, watched), (MUTABLE, watched), (KEYS, optional[1:])):
+        for kind, chosen in ((CHANGED, watched), (MUTABLE, watched), (KEYS, optional[1:]), (PLACED, optional[1:])):
             statement = stream_ddl(self.names, kind, chosen, self.dialect)
             self._try(left, kind, "CHANGE STREAM", self.names.of(kind), statement)
-        self.streams = [kind for kind in (WHOLE, CHANGED, MUTABLE, KEYS) if kind not in self.refused]
+        self.streams = [kind for kind in (WHOLE, CHANGED, MUTABLE, KEYS, PLACED) if kind not in self.refused]
 
     def _try(self, left: Leftovers, what: str, kind: str, name: str, statement: str) -> None:
         """Creates what a server may refuse."""

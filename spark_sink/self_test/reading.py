@@ -45,8 +45,12 @@ class StreamReading:
 
     @property
     def spool(self) -> Path:
-        """The spool that the daemon writes."""
-        return self.folder / "spool"
+        """The spool of the stream that sinks deliver."""
+        return self.spool_of(WHOLE)
+
+    def spool_of(self, kind: str) -> Path:
+        """The spool that the daemon of a change stream writes."""
+        return self.folder / f"spool-{kind}"
 
     def source(self, kind: str, **more: object) -> dict[str, object]:
         """The section ``source`` of a configuration that reads a change stream."""
@@ -73,34 +77,34 @@ class StreamReading:
         return self.commands.configured(name, node)
 
     @contextmanager
-    def live(self) -> Iterator["Daemon"]:
-        """A daemon that reads from now on, while the context is open.
+    def live(self, kind: str) -> Iterator["Daemon"]:
+        """A daemon that reads a change stream from now on, while the context is open.
 
         Raises:
             CommandError: it does not start.
         """
-        path = self.configured("live", self.spool, self.source(WHOLE))
+        path = self.configured(f"live-{kind}", self.spool_of(kind), self.source(kind))
         with self.commands.started("read", path, "--stdin-lifeline") as running:
-            daemon = Daemon(running, Spool.at(self.spool))
+            daemon = Daemon(running, Spool.at(self.spool_of(kind)))
             running.until(daemon.has_started, "its start is recorded", _START_PATIENCE)
             yield daemon
 
-    def check_spool(self, end: int) -> None:
-        """Compares the spool with what was committed, and with a second read of the change stream (``audit``)."""
-        differences = self._spool_differences()
+    def check_spool(self, kind: str, end: int) -> None:
+        """Compares a spool with what was committed, and with a second read of the change stream (``audit``)."""
+        differences = self._spool_differences(kind)
         if differences and self.test.options.emulator_host and self._skipped(differences):
-            self._read_again(end)
-            differences = self._spool_differences()
-        self.compared("daemon and spool", differences, self._mods())
-        done = self.commands.run("audit", self.spool, "--json")
+            self._read_again(kind, end)
+            differences = self._spool_differences(kind)
+        self.compared(f"daemon and spool of the stream {kind}", differences, self._mods())
+        done = self.commands.run("audit", self.spool_of(kind), "--json")
         if done.code in (0, 1):
             node = json.loads(done.out)
             found = tuple(json.dumps(one) for one in node["first_findings"])
             status = ProbeStatus.GOOD if done.code == 0 else ProbeStatus.DIFFERENT
             detail = f"{node['transactions']} transactions, {node['findings']} findings"
-            self.report.checks.append(Check("audit of the spool", status, detail, found))
+            self.report.checks.append(Check(f"audit of the spool of the stream {kind}", status, detail, found))
         else:
-            self.failed("audit of the spool", done)
+            self.failed(f"audit of the spool of the stream {kind}", done)
 
     def check_tail(self, kind: str, start: int, end: int) -> list[Event]:
         """Reads a change stream from ``start`` to ``end``, in the past, and compares; returns its events."""
@@ -121,7 +125,7 @@ class StreamReading:
     def observe_events(self, events: list[Event], skew: float) -> None:
         """Notes what the events show of the service: latency, tags, partitions and records of a transaction."""
         received: dict[str, int] = {}  # of each transaction the last record
-        for event in self._spool_events():
+        for event in self._spool_events(WHOLE):
             at = parse(event["read_timestamp"])
             received[event["source_timestamp"]] = max(at, received.get(event["source_timestamp"], 0))
         delays = sorted((at - parse(committed)) / SECOND for committed, at in received.items())
@@ -157,28 +161,28 @@ class StreamReading:
     def _mods(self) -> int:
         return sum(len(transaction.mods) for transaction in self.test.committed)
 
-    def _spool_events(self) -> Iterator[Event]:
-        spool = Spool.at(self.spool)
+    def _spool_events(self, kind: str) -> Iterator[Event]:
+        spool = Spool.at(self.spool_of(kind))
         writer = EventWriter(spool.schema)
         for manifest in spool.manifests(spool.floor(), spool.latest()):
             for file in manifest.files:
                 for batch in spool.batches(file):
                     yield from map(orjson.loads, writer.lines(batch))
 
-    def _spool_differences(self) -> list[str]:
+    def _spool_differences(self, kind: str) -> list[str]:
         wanted = Wanted(ordered=True, tags=self.tags)
-        return HistoryComparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events())
+        return HistoryComparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events(kind))
 
     def _skipped(self, differences: list[str]) -> bool:
         return all(one.startswith("missing: ") for one in differences)
 
-    def _read_again(self, end: int) -> None:
+    def _read_again(self, kind: str, end: int) -> None:
         """Reads what a live query of the emulator has skipped: it returns everything to bounded queries."""
         self._saw("live queries of the emulator", "skipped a transaction, as this emulator is known to: read again")
-        start = Spool.at(self.spool).header().start
-        shutil.rmtree(self.spool)
-        source = self.source(WHOLE, start=format_rfc3339(start), end=format_rfc3339(end))
-        done = self.commands.run("read", self.configured("again", self.spool, source))
+        start = Spool.at(self.spool_of(kind)).header().start
+        shutil.rmtree(self.spool_of(kind))
+        source = self.source(kind, start=format_rfc3339(start), end=format_rfc3339(end))
+        done = self.commands.run("read", self.configured("again", self.spool_of(kind), source))
         if done.code:
             raise CommandError(f"`spanner-cdc read` ended with {done.code}: {done.words}")
 

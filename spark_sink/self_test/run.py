@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +15,11 @@ from connector.spool.reading import Spool
 from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import PROGRAM, CommandError, SelfTestCommands
-from spark_sink.self_test.database import SPANNER_ERRORS, Leftovers, TestDatabase, words_of
+from spark_sink.self_test.database import Leftovers, TestDatabase
 from spark_sink.self_test.delivering import Delivering
+from spark_sink.self_test.errors import SPANNER_ERRORS, words_of
 from spark_sink.self_test.options import Names, Options
+from spark_sink.self_test.probes import open_questions, placements
 from spark_sink.self_test.probes.change_stream import (
     Asking,
     HeldQuery,
@@ -28,7 +31,7 @@ from spark_sink.self_test.probes.change_stream import (
 )
 from spark_sink.self_test.reading import Event, StreamReading
 from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
-from spark_sink.self_test.tables import CHANGED, KEYS, WHOLE
+from spark_sink.self_test.tables import CHANGED, KEYS, PLACED, WHOLE
 from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
 
@@ -125,17 +128,21 @@ class SelfTest:
         """Commits the workload while a daemon reads, and compares; returns a timestamp after the last commit."""
         test, report = reading.test, reading.report
         skew = test.clock_skew()
-        with reading.live() as daemon:
+        kinds = [kind for kind in (WHOLE, MUTABLE_STREAM) if kind in test.streams]
+        with ExitStack() as stack:
+            daemons = {kind: stack.enter_context(reading.live(kind)) for kind in kinds}
             self.say("writing, while a daemon reads")
             test.write()
             if KEYS in test.streams:
                 test.write_unwatched()
             end = test.now()
-            done = daemon.finish(end)
-        if done.code:
-            reading.failed("daemon", done)
+            ended = {kind: daemon.finish(end) for kind, daemon in daemons.items()}
+        for kind, done in ended.items():
+            if done.code:
+                reading.failed(f"daemon of the stream {kind}", done)
         self.say("comparing the spool, and reading again")
-        reading.check_spool(end)
+        for kind in kinds:
+            reading.check_spool(kind, end)
         events: list[Event] = []
         for kind in (WHOLE, CHANGED, MUTABLE_STREAM):
             if kind in test.streams:
@@ -158,16 +165,24 @@ class SelfTest:
         test, seen = reading.test, reading.report.observations
         commit = test.committed[len(test.committed) // 2].timestamp
         range_ = ProbedRange(test.created, start, end, commit)
-        whole = self._asking(reading, WHOLE)
-        seen += asyncio.run(bounded_queries(whole, range_))
-        seen.append(asyncio.run(heartbeats(whole, test.now())))
-        seen += asyncio.run(refusals(whole, range_, test.now()))
-        if MUTABLE_STREAM in test.streams:
-            mutable = self._asking(reading, MUTABLE_STREAM, MUTABLE)
-            seen += asyncio.run(bounded_queries(mutable, range_))
-            seen.append(asyncio.run(heartbeats(mutable, test.now())))
+        if test.splits is not None:
+            seen.append(test.splits.observation())
+        for kind, mode in ((WHOLE, IMMUTABLE), (MUTABLE_STREAM, MUTABLE)):
+            if kind not in test.streams:
+                continue
+            asking = self._asking(reading, kind, mode)
+            seen += asyncio.run(bounded_queries(asking, range_))
+            seen.append(asyncio.run(heartbeats(asking, test.now())))
+            seen += asyncio.run(open_questions.of_queries(asking, test.now()))
+            if test.splits is not None and test.splits.is_accepted:
+                seen.append(asyncio.run(open_questions.after_splits(asking, range_, test.splits.at)))
+        seen += asyncio.run(refusals(self._asking(reading, WHOLE), range_, test.now()))
         if KEYS in test.streams:
             seen.append(asyncio.run(keys_only(self._asking(reading, KEYS), range_)))
+        seen += placements.listed(test.database, [test.names.of(kind) for kind in test.streams])
+        if PLACED in test.streams:
+            asking = self._asking(reading, PLACED, MUTABLE)
+            seen.append(asyncio.run(placements.plain_function(asking, test.now())))
 
     def _asking(self, reading: StreamReading, kind: str, mode: str = IMMUTABLE) -> Asking:
         source = SourceConfig.model_validate(reading.source(kind))

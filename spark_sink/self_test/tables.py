@@ -21,8 +21,9 @@ _TYPES = {
 SCALARS = tuple(kind for kind in _TYPES if kind != "UUID")
 """The types of the table that has a column of each, and an array of each."""
 
-WHOLE, CHANGED, MUTABLE, KEYS = "whole", "changed", "mutable", "keys_only"
-"""The change streams: whole rows, changed columns, whole rows in the mode MUTABLE_KEY_RANGE, and a table's keys."""
+WHOLE, CHANGED, MUTABLE, KEYS, PLACED = "whole", "changed", "mutable", "keys_only", "placed"
+"""The change streams: whole rows, changed columns, whole rows in the mode MUTABLE_KEY_RANGE, a table's keys, and a
+stream with a read function for each placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +134,21 @@ def stream_ddl(names: Names, kind: str, watched: tuple[WorkloadTable, ...], dial
 
     Args:
         names: of the self-test.
-        kind: :data:`WHOLE`, :data:`CHANGED`, :data:`MUTABLE` or :data:`KEYS`.
+        kind: :data:`WHOLE`, :data:`CHANGED`, :data:`MUTABLE`, :data:`KEYS` or :data:`PLACED`.
         watched: the tables.
         dialect: the database's.
     """
     options = dict(_stream_options(kind))
     columns = "()" if kind == KEYS else ""
     listed = ", ".join(f"{table.name}{columns}" for table in watched)
-    texts = ", ".join(f"{name} = '{value}'" for name, value in options.items())
+    texts = ", ".join(f"{name} = {value}" for name, value in options.items())
     keyword = "OPTIONS" if dialect == "googlesql" else "WITH"
     return f"CREATE CHANGE STREAM {names.of(kind)} FOR {listed} {keyword} ({texts})"
 
 
 def _stream_options(kind: str) -> Iterator[tuple[str, str]]:
-    yield "value_capture_type", "OLD_AND_NEW_VALUES" if kind == CHANGED else "NEW_ROW"
-    if kind == MUTABLE:
-        yield "partition_mode", "MUTABLE_KEY_RANGE"
+    yield "value_capture_type", "'OLD_AND_NEW_VALUES'" if kind == CHANGED else "'NEW_ROW'"
+    if kind in (MUTABLE, PLACED):
+        yield "partition_mode", "'MUTABLE_KEY_RANGE'"
+    if kind == PLACED:
+        yield "per_placement_tvf", "true"

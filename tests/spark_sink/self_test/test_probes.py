@@ -11,7 +11,7 @@ from connector.core.dialects import DIALECTS
 from connector.core.timestamps import SECOND
 from emulator import Scenario, ScriptedServer
 from emulator.workload.tables import Dialect
-from spark_sink.self_test.probes import change_stream
+from spark_sink.self_test.probes import change_stream, open_questions
 from spark_sink.self_test.probes.change_stream import (
     Asking,
     HeldQuery,
@@ -24,6 +24,7 @@ from spark_sink.self_test.report import SelfTestVerdict
 from tests.emulator.subjects import sample_of
 
 Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
+LATE = "a query that ends in two hours ({})"
 NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}
 
 
@@ -57,6 +58,8 @@ def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monke
                     break
             seen.append(beats)
             seen += asyncio.run(refusals(asking, range_, now))
+            seen += asyncio.run(open_questions.of_queries(asking, server.now))
+            seen.append(asyncio.run(open_questions.after_splits(asking, range_, history.origin)))
         seen.append(held.observation())
     found = {one.about: one for one in seen}
     assert found[f"both bounds of a query are inclusive ({mode})"].verdict is SelfTestVerdict.CONFIRMED, found
@@ -64,4 +67,10 @@ def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monke
     assert found["a start in an hour"].detail.startswith("OUT_OF_RANGE: ")
     assert found["an unknown partition token"].detail.startswith("INVALID_ARGUMENT: ")
     assert "s apart" in found[f"heartbeats asked each 0.5 s ({mode})"].detail, found
+    assert found[f"a heartbeat of 100 ms ({mode})"].detail.startswith("accepted: "), found
+    assert found[f"a read that is directed to READ_ONLY replicas ({mode})"].detail.startswith("accepted: "), found
+    assert " partitions start, " in found[f"after AddSplitPoints ({mode})"].detail
+    late = [one.detail for one in seen if one.about in (f"a query without an end ({mode})", LATE.format(mode))]
+    assert len(late) == (2 if mode == "MUTABLE_KEY_RANGE" else 0)
+    assert all(detail.startswith("INVALID_ARGUMENT: ") for detail in late), late
     assert found["a silent query whose connection is pinged"].verdict is not SelfTestVerdict.CONFIRMED

@@ -62,8 +62,8 @@ def test_it_is_good_on_postgresql_and_deletes_what_it_made(
     report = report_of(out)
     assert code == 0, report
     assert [(one["name"], one["status"]) for one in report["checks"]] == [
-        ("daemon and spool", "good"),
-        ("audit of the spool", "good"),
+        ("daemon and spool of the stream whole", "good"),
+        ("audit of the spool of the stream whole", "good"),
         ("tail of the stream whole", "good"),
         ("tail of the stream changed", "good"),
         ("tail of the stream mutable", "skipped"),
@@ -72,6 +72,10 @@ def test_it_is_good_on_postgresql_and_deletes_what_it_made(
     verdicts = {one["about"]: one["verdict"] for one in report["observations"]}
     assert verdicts["both bounds of a query are inclusive (IMMUTABLE_KEY_RANGE)"] == "confirmed"
     assert "too far in the past" in str(report["observations"])
+    assert verdicts["splits that are asked for by AddSplitPoints"] == "not probed"
+    seen = {one["about"]: one["detail"] for one in report["observations"]}
+    assert seen["splits that are asked for by AddSplitPoints"].startswith("refused: UNIMPLEMENTED")
+    assert seen["a heartbeat of 100 ms (IMMUTABLE_KEY_RANGE)"].startswith("accepted: ")
     assert "costs nothing" in err
     assert remaining(emulator) == []
 
@@ -83,7 +87,9 @@ def test_a_record_that_is_dropped_and_a_row_that_is_altered_are_named_and_not_wh
 ) -> None:
     differences = StreamReading._spool_differences
     skipped = iter([["missing: a transaction that the emulator has skipped"]])
-    monkeypatch.setattr(StreamReading, "_spool_differences", lambda self: next(skipped, None) or differences(self))
+    monkeypatch.setattr(
+        StreamReading, "_spool_differences", lambda self, kind: next(skipped, None) or differences(self, kind)
+    )
     monkeypatch.setattr(SelfTest, "_probe", lambda *_: None)  # takes some seconds, and is tested elsewhere
     code = command.main(arguments, FAULTY)
     report = report_of(capsys.readouterr().out)
