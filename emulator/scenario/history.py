@@ -143,6 +143,8 @@ class Partition:
     parents: tuple[str, ...] = ()
     end: int | None = None
     events: list[Event] = field(default_factory=list)
+    placement: str = ""
+    """The placement whose function returns it; empty in a stream without the option per_placement_tvf."""
 
     def covers(self, timestamp: int) -> bool:
         """True if it covers that timestamp."""
@@ -161,9 +163,16 @@ class History:
     horizon: int
     partitions: Mapping[str, Partition]
 
-    def initial(self, start: int) -> list[Event]:
-        """Returns what a query without a token returns: the partitions that cover `start`."""
-        alive = [partition.token for partition in self.partitions.values() if partition.covers(start)]
+    def initial(self, start: int, placement: str | None = None) -> list[Event]:
+        """Returns what a query without a token returns: the partitions that cover `start`, only those of a placement.
+
+        Without a placement they are those of all placements.
+        """
+        alive = [
+            partition.token
+            for partition in self.partitions.values()
+            if partition.covers(start) and placement in (None, partition.placement)
+        ]
         if self.mode == "MUTABLE_KEY_RANGE":
             return [PartitionStart(start, f"{number:08d}", (token,)) for number, token in enumerate(alive)]
         return [Children(start, f"{number:08d}", (Child(token, ()),)) for number, token in enumerate(alive)]

@@ -18,9 +18,11 @@ from emulator.scenario.history import (
     PartitionMode,
     PartitionStart,
 )
+from emulator.scenario.instants import instants
+from emulator.scenario.placements import Placements, draw_placements
 from emulator.scenario.script import Script
 from emulator.scenario.steady import ACCOUNTS, Load, steady_partitions
-from emulator.scenario.timelines import instants, timelines
+from emulator.scenario.timelines import timelines
 from emulator.scenario.transactions import Transactions
 from emulator.workload.journal import CommittedMod, committed
 from emulator.workload.tables import Dialect, Table
@@ -35,7 +37,7 @@ class Scenario:
 
     `tables` are the database's tables at the end of the history; `retention` is that of the change
     stream, `version_retention` that of the rows' old versions, and `shortest_heartbeat` the shortest that is accepted;
-    all three are in nanoseconds.
+    all three are in nanoseconds. Without `placements` the stream does not have the option per_placement_tvf.
     """
 
     seed: int
@@ -51,6 +53,7 @@ class Scenario:
     retention: int = 7 * 86_400 * SECOND
     version_retention: int = 3_600 * SECOND
     shortest_heartbeat: int = SECOND // 10
+    placements: Placements | None = None
     planned: tuple[CommittedMod, ...] | None = field(default=None, repr=False)
     """The committed mods, if a model of the contents was kept; None if only the history is known."""
 
@@ -70,22 +73,42 @@ class Scenario:
         first_partitions: int = 3,
         rows_per_table: int = 40,
         schema_change: bool | None = None,
+        placements: int | None = 0,
     ) -> Scenario:
         """Draws a scenario from `origin` on, with `transactions` transactions and at most `churn` partition events.
 
         `average_size` is in mods per transaction, cascading deletes not counted. `schema_change` says whether a column
-        is added to a table in the middle. Arguments that are None are drawn from the seed. The same arguments give the
-        same scenario.
+        is added to a table in the middle. With `placements` beside the default one, the stream has the option
+        per_placement_tvf, which only the MUTABLE_KEY_RANGE mode has. Arguments that are None are drawn from the seed.
+        The same arguments give the same scenario.
+
+        Raises:
+            ValueError: `placements` are asked for in the other mode.
         """
         random = Random(seed)  # noqa: S311 - not a secret
         # All three are always drawn, so that passing one of them does not change the rest of the scenario.
         drawn = random.choice(_DIALECTS), random.choice(_MODES), random.choice(CAPTURE_TYPES)
-        chosen_dialect, chosen_mode = dialect or drawn[0], mode or drawn[1]
+        chosen_dialect, chosen_mode = dialect or drawn[0], mode or ("MUTABLE_KEY_RANGE" if placements else drawn[1])
         capture_type = value_capture_type or drawn[2]
         horizon = origin + int(seconds * SECOND)
-        lines = timelines(random, chosen_mode, origin, horizon, churn=churn, first_partitions=first_partitions)
+        places = _placements(seed, chosen_mode, origin, horizon, placements)
+        lines = timelines(
+            random,
+            chosen_mode,
+            origin,
+            horizon,
+            churn=churn,
+            first_partitions=first_partitions,
+            placements=places,
+        )
         changed_at = _schema_change(random, transactions, wanted=schema_change)
-        database = Transactions(random, chosen_dialect, average_size=average_size, rows_per_table=rows_per_table)
+        database = Transactions(
+            random,
+            chosen_dialect,
+            average_size=average_size,
+            rows_per_table=rows_per_table,
+            locations=lines.open_at if places else None,
+        )
         done = [
             database.commit_and_add_column(at) if number == changed_at else database.commit(at)
             for number, at in enumerate(instants(random, origin, horizon, transactions, lines.marks()))
@@ -100,6 +123,7 @@ class Scenario:
             capture_type,
             History(chosen_mode, origin, max(horizon, last), lines.partitions),
             database.tables,
+            placements=places,
             planned=tuple(
                 committed(mod, number, transaction.commit_timestamp)
                 for number, transaction in enumerate(in_commit_order)
@@ -167,6 +191,16 @@ def steady(
     load = Load(partitions, records_per_second_per_partition, mods_per_record, churn_per_minute)
     drawn = steady_partitions(random, dialect, mode, origin, horizon, load)
     return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, drawn), (ACCOUNTS,))
+
+
+def _placements(seed: int, mode: PartitionMode, origin: int, horizon: int, count: int | None) -> Placements | None:
+    """Draws the placements with a generator of their own, so that the rest of a scenario without them is the same."""
+    if count and mode != "MUTABLE_KEY_RANGE":
+        raise ValueError("per_placement_tvf needs the partition mode MUTABLE_KEY_RANGE")
+    random = Random(f"placements of {seed}")  # noqa: S311 - not a secret
+    if count is None:
+        count = random.choice((0, 0, 1, 2, 3)) if mode == "MUTABLE_KEY_RANGE" else 0
+    return draw_placements(random, origin, horizon, count) if count else None
 
 
 def _schema_change(random: Random, transactions: int, *, wanted: bool | None) -> int | None:

@@ -6,18 +6,17 @@ consecutive mods of one table, mod type and columns form a record, as in Spanner
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import groupby
 from random import Random
 
 from emulator.scenario.capture import reported_columns, reported_mod
 from emulator.scenario.history import Change, Event, PartitionMode, ReportedColumn, ReportedMod
-from emulator.scenario.timelines import WHOLE, Notice, Timelines
+from emulator.scenario.row_places import RowPlaces
+from emulator.scenario.timelines import Notice, Timelines
 from emulator.scenario.transactions import DrawnTransaction
-from emulator.workload.journal import ModType, PlannedMod, Row
+from emulator.workload.journal import ModType, PlannedMod
 from emulator.workload.tables import Dialect, Table
 
 
@@ -44,6 +43,7 @@ class Script:
         self._mode = mode
         self._value_capture_type = value_capture_type
         self._lines = lines
+        self._places = RowPlaces(random, lines)
         self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
 
     def write(self, done: Sequence[DrawnTransaction]) -> dict[str, list[PlannedMod]]:
@@ -70,12 +70,18 @@ class Script:
                     entry.token, record if record.record_sequence else replace(record, record_sequence=next(sequences))
                 )
                 continue
+            moves = self._places.moves(entry)
             drafts = self._drafts(entry)
             ordered[entry.id] = [mod for draft in drafts for mod in draft.planned]
             # In the MUTABLE_KEY_RANGE mode record sequences count within a timestamp, otherwise within a transaction.
             numbers = sequences if self._mode == "MUTABLE_KEY_RANGE" else self._sequences()
+            for token, event in moves.before(entry.commit_timestamp):
+                self._append(token, replace(event, record_sequence=next(numbers)))
             for token, change in _changes(entry, drafts, numbers, self._value_capture_type):
                 self._append(token, change)
+            for token, event in moves.after(entry.commit_timestamp):
+                self._append(token, replace(event, record_sequence=next(numbers)))
+        self._places.settle()
 
     def _append(self, token: str, event: Event) -> None:
         self._lines.partitions[token].events.append(event)
@@ -95,7 +101,7 @@ class Script:
         for table, mod in transaction.mods:
             reported, names = reported_mod(mod, self._value_capture_type)
             columns = self._listed(table, names)
-            token = self._lines.owner(place(mod.table, mod.keys), transaction.commit_timestamp)
+            token = self._places.owner(table, mod.keys, transaction.commit_timestamp)
             draft = open_drafts.get(token)
             same = draft and (draft.table, draft.mod_type, draft.columns) == (mod.table, mod.mod_type, columns)
             if draft is not None and same and self._random.random() < 0.9:
@@ -110,12 +116,6 @@ class Script:
         if (table, names) not in self._columns:
             self._columns[table, names] = reported_columns(table, self._dialect, names)
         return self._columns[table, names]
-
-
-def place(table: str, keys: Row) -> int:
-    """Hash a row's key to its place, from 0 to WHOLE - 1."""
-    text = json.dumps([table, *keys.values()])
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % WHOLE
 
 
 def _changes(

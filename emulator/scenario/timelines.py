@@ -8,19 +8,23 @@ timestamp is known only when those are.
 In the IMMUTABLE_KEY_RANGE mode a partition owns the same places from its start to its end. In the MUTABLE_KEY_RANGE
 mode keys move: if they move at T, their changes up to T are on the source, and those after T on the destination. Only a
 destination that starts at T may hold the changes at T.
+
+With placements each partition belongs to one, that of the partition that announces it. The first partitions of a
+placement are announced by none: only its function's initial query returns them.
 """
 
 from __future__ import annotations
 
 import base64
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
 from typing import TypeVar
 
-from connector.core.timestamps import MINUTE, SECOND
+from connector.core.timestamps import SECOND
 from emulator.scenario.history import (
     Child,
     Children,
@@ -30,11 +34,14 @@ from emulator.scenario.history import (
     PartitionMode,
     PartitionStart,
 )
+from emulator.scenario.instants import instants
+from emulator.scenario.placements import Placement, Placements
 
 WHOLE = 1 << 32
 """The number of places."""
 
 _T = TypeVar("_T")
+_first = itemgetter(0)
 
 Announcement = Children | PartitionStart | PartitionEnd | PartitionEvent
 
@@ -71,6 +78,7 @@ class Timelines:
     """Partitions without their records, the spans that they own, and their notices in the order of time."""
 
     partitions: dict[str, Partition] = field(default_factory=dict)
+    placements: tuple[Placement, ...] = ()
     spans: list[Span] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     _instants: list[int] = field(default_factory=list)
@@ -94,49 +102,51 @@ class Timelines:
         lows, tokens = self._tilings[number]
         return tokens[bisect_right(lows, place) - 1]
 
+    def open_at(self, at: int) -> list[str]:
+        """Returns the names of the placements in which rows may be put at that time; of all if none has settled."""
+        names = [placement.name for placement in self.placements]
+        return [name for name in names if self.settled(name, at)] or names
+
+    def settled(self, placement: str, at: int) -> list[Span]:
+        """Returns the spans that partitions of a placement own both at `at` and right after it."""
+        return [
+            span
+            for span in self.spans
+            if span.since <= at and (span.until is None or at + 1 < span.until)
+            if self.partitions[span.token].placement == placement
+        ]
+
     def marks(self) -> list[int]:
         """Returns the timestamps at which partitions start or end or keys move, each once, in order."""
         return sorted({span.since for span in self.spans} | {notice.record.timestamp for notice in self.notices})
 
 
 def timelines(
-    random: Random, mode: PartitionMode, origin: int, horizon: int, *, churn: int, first_partitions: int
+    random: Random,
+    mode: PartitionMode,
+    origin: int,
+    horizon: int,
+    *,
+    churn: int,
+    first_partitions: int,
+    placements: Placements | None = None,
 ) -> Timelines:
     """Draws timelines from `origin` to `horizon`, with `first_partitions` partitions at first and `churn` events.
 
     Some events share a timestamp, some follow each other within a nanosecond. An event that no partition allows is
-    omitted.
+    omitted. Each placement has a partition at first; one that cannot be emptied when it should is emptied later.
     """
     stream: _Immutable | _Mutable
     if mode == "IMMUTABLE_KEY_RANGE":
         stream = _Immutable(random, origin, first_partitions)
     else:
-        stream = _Mutable(random, origin, horizon, first_partitions)
+        stream = _Mutable(random, origin, horizon, first_partitions, placements)
     for at in instants(random, origin + 1, horizon, churn):
         stream.step(at)
+    if isinstance(stream, _Mutable):
+        stream.change_placements(horizon)
     stream.timelines.notices.sort(key=lambda notice: (notice.record.timestamp, notice.rank))
     return stream.timelines
-
-
-def instants(random: Random, first: int, last: int, count: int, marks: Sequence[int] = ()) -> list[int]:
-    """Draws timestamps from `first` to `last`, both inclusive, in order, with many edge cases.
-
-    Edge cases are equal timestamps, timestamps a nanosecond apart, the last and the first nanosecond of a minute, and
-    timestamps at and next to `marks`.
-    """
-    drawn: list[int] = []
-    for _ in range(count):
-        roll = random.random()
-        if drawn and roll < 0.2:
-            at = random.choice(drawn) + random.choice((0, 0, 1, 2, 1000))
-        elif marks and roll < 0.4:
-            at = random.choice(marks) + random.choice((-1, 0, 0, 1))
-        else:
-            at = random.randint(first, last)
-            if roll > 0.93:
-                at += MINUTE - at % MINUTE - random.choice((0, 1))
-        drawn.append(at if first <= at <= last else random.randint(first, last))
-    return sorted(drawn)
 
 
 def draw_token(random: Random) -> str:
@@ -190,23 +200,59 @@ class _Immutable:
 class _Mutable:
     """Draws the timelines of the MUTABLE_KEY_RANGE mode; `_owned` has the live partitions' tokens and spans."""
 
-    def __init__(self, random: Random, origin: int, horizon: int, first_partitions: int) -> None:
-        self.timelines = Timelines()
+    def __init__(
+        self, random: Random, origin: int, horizon: int, first_partitions: int, placements: Placements | None
+    ) -> None:
+        each = placements.each if placements else ()
+        self.timelines = Timelines(placements=each)
         self._random = random
         self._horizon = horizon
         self._most = 2 * first_partitions + 2
         self._owned: dict[str, list[Span]] = {}
         self._now = origin
         self._touched: set[str] = set()
-        bounds = [0, *sorted(random.sample(range(1, WHOLE), first_partitions - 1)), WHOLE]
-        for low, high in pairwise(bounds):
-            self._own(Span(low, high, self._start(origin), origin))
+        first = [placement.name for placement in each if placement.created < origin]
+        self._changes = _changes_of_placements(each, origin)
+        count = max(first_partitions, len(first))
+        bounds = [0, *sorted(random.sample(range(1, WHOLE), count - 1)), WHOLE]
+        for number, (low, high) in enumerate(pairwise(bounds)):
+            self._own(Span(low, high, self._start(origin, first[number % len(first)] if first else ""), origin))
 
-    def step(self, at: int) -> None:
-        """Starts and ends partitions and moves keys, except of partitions that changed at this timestamp already."""
+    def change_placements(self, upto: int) -> None:
+        """Creates and empties the placements that are due by then, each at its time or, if it cannot be, later."""
+        while self._changes and self._changes[0][0] <= upto:
+            at, placement = self._changes.pop(0)
+            self._advance(at)
+            if placement.created == at:
+                self._start(at, placement.name)
+            elif not self._empty(placement):
+                placement.emptied = at + 1
+                self._changes.append((at + 1, placement))
+                self._changes.sort(key=_first)
+        for _, placement in self._changes if upto == self._horizon else ():
+            placement.emptied = None
+
+    def _empty(self, placement: Placement) -> bool:
+        """Moves all keys of a placement away and ends its partitions; False if some just changed."""
+        inside = [token for token in self._owned if self._placement(token) == placement.name]
+        others = [token for token in self._owned if token not in inside and token not in self._touched]
+        if not others or not self._touched.isdisjoint(inside):
+            return False
+        spans = [span for token in inside for span in self._owned[token]]
+        self._transfer([(span, self._random.choice(others)) for span in spans])
+        for token in inside:
+            self._end(token, self._now + self._random.choice((0, 0, 1, 1000, SECOND)))
+        return True
+
+    def _advance(self, at: int) -> None:
         if at != self._now:
             self._now = at
             self._touched = set()
+
+    def step(self, at: int) -> None:
+        """Starts and ends partitions and moves keys, except of partitions that changed at this timestamp already."""
+        self.change_placements(at)
+        self._advance(at)
         free = [token for token in self._owned if token not in self._touched]
         owners = [token for token in free if self._owned[token]]
         if not owners:
@@ -236,7 +282,7 @@ class _Mutable:
         if empty and self._random.random() < 0.5:
             source = self._random.choice(empty)
         others = [token for token in free if token != source]
-        if others:
+        if others and not self._is_last(source):
             self._transfer([(span, self._random.choice(others)) for span in list(self._owned[source])])
             self._end(source, self._now + self._random.choice((0, 0, 1, 1000, SECOND)))
 
@@ -264,14 +310,24 @@ class _Mutable:
         self._announce(source, [token])
         self._end(token, self._now + self._random.choice((0, 1, 1000)))
 
-    def _start(self, at: int) -> str:
+    def _placement(self, token: str) -> str:
+        return self.timelines.partitions[token].placement
+
+    def _is_last(self, token: str) -> bool:
+        """True if its placement has no other live partition."""
+        placement = self._placement(token)
+        return bool(placement) and all(self._placement(other) != placement for other in self._owned if other != token)
+
+    def _start(self, at: int, placement: str = "") -> str:
         token = draw_token(self._random)
-        self.timelines.partitions[token] = Partition(token, at)
+        self.timelines.partitions[token] = Partition(token, at, placement=placement)
         self._owned[token] = []
         self._touched.add(token)
         return token
 
     def _announce(self, announcer: str, started: list[str]) -> None:
+        for token in started:
+            self.timelines.partitions[token].placement = self._placement(announcer)
         for group in groups(self._random, started):
             rank = self._random.choice((-2, 1))
             self.timelines.notices.append(Notice(announcer, rank, PartitionStart(self._now, "", tuple(group))))
@@ -325,6 +381,13 @@ class _Mutable:
             rank = 2 if out else -1
             self.timelines.notices.append(Notice(token, rank, PartitionEvent(self._now, "", token, into, out)))
             self._touched.add(token)
+
+
+def _changes_of_placements(each: Iterable[Placement], origin: int) -> list[tuple[int, Placement]]:
+    """Returns when placements are created and emptied after the origin, in the order of time."""
+    created = [(placement.created, placement) for placement in each if placement.created > origin]
+    emptied = [(placement.emptied, placement) for placement in each if placement.emptied is not None]
+    return sorted([*created, *emptied], key=_first)
 
 
 def groups(random: Random, items: Iterable[_T]) -> list[list[_T]]:

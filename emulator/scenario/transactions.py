@@ -7,12 +7,13 @@ with nanoseconds, and commit timestamps. Transactions share commit timestamps, a
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 
 from connector.core.timestamps import SECOND
+from emulator.scenario.placements import LOCATION, PLACEMENT_TABLES
 from emulator.workload.contents import Contents, Key
 from emulator.workload.journal import PlannedMod
 from emulator.workload.plan import Planner
@@ -43,14 +44,26 @@ class DrawnTransaction:
 
 
 class Transactions:
-    """Draws committed transactions on the sample's tables, which are kept near `rows_per_table` rows."""
+    """Draws committed transactions on the sample's tables, which are kept near `rows_per_table` rows.
 
-    def __init__(self, random: Random, dialect: Dialect, *, average_size: float, rows_per_table: int) -> None:
+    With `locations` some tables have a placement key; they return the placements in which rows may be put at a time.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        dialect: Dialect,
+        *,
+        average_size: float,
+        rows_per_table: int,
+        locations: Callable[[int], Sequence[str]] | None = None,
+    ) -> None:
         self._random = random
         self._dialect = dialect
         self._average_size = average_size
         self._rows_per_table = rows_per_table
-        self._contents = Contents(TABLES)
+        self._locations = locations
+        self._contents = Contents(TABLES if locations is None else tuple(map(_with_placement_key, TABLES)))
         self._planner = self._new_planner()
         self._earliest = 0
         self._now = 0
@@ -165,7 +178,15 @@ class Transactions:
             for name, value in mod.new_values.items()
             if self._random.random() < 0.2
         }
+        if self._locations is not None and LOCATION in mod.new_values:
+            replaced[LOCATION] = self._random.choice(self._locations(at))
         return replace(mod, new_values={**mod.new_values, **replaced}, row={**mod.row, **replaced})
+
+
+def _with_placement_key(table: Table) -> Table:
+    if table.name not in PLACEMENT_TABLES:
+        return table
+    return replace(table, columns=(*table.columns, Column(LOCATION, "STRING", nullable=False)))
 
 
 def rfc3339(timestamp: int) -> str:

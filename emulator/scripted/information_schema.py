@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from google.cloud.spanner_v1 import types
 
 from connector.core.timestamps import SECOND, format_rfc3339
+from emulator.scenario.placements import DEFAULT
 from emulator.scenario.scenario import Scenario
+from emulator.scripted.read_functions import read_functions
 from emulator.scripted.wire import NULL, boolean, text
 from emulator.workload.tables import SCALAR_TYPES, Column, Dialect, Table
 
@@ -24,7 +26,7 @@ _CURRENT_TIMESTAMP = re.compile(
     r"\s*SELECT\s+CURRENT_TIMESTAMP\s*(?:\(\s*\))?\s*(?:AS\s+(\w+)\s*)?;?\s*", re.IGNORECASE
 )
 _NO_TABLE = re.compile(r"no such table: (.+)")
-_BOOLEANS = ("all", "all_columns")
+_BOOLEANS = ("all", "all_columns", "is_default")
 _POSTGRES_NAMES = {"varchar": "character varying", "timestamptz": "timestamp with time zone"}
 _ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 _TABLES = {
@@ -45,10 +47,13 @@ _TABLES = {
     " constraint_type is_deferrable initially_deferred enforced",
     "constraint_table_usage": "table_catalog table_schema table_name constraint_catalog constraint_schema"
     " constraint_name",
+    "routines": "specific_catalog specific_schema specific_name routine_catalog routine_schema routine_name"
+    " routine_type data_type routine_body",
+    "placements": "placement_name is_default",
     "referential_constraints": "constraint_catalog constraint_schema constraint_name unique_constraint_catalog"
     " unique_constraint_schema unique_constraint_name match_option update_rule delete_rule spanner_state",
 }
-"""The last three are empty: a scripted database has no foreign keys."""
+"""The constraints are empty: a scripted database has no foreign keys."""
 
 Cell = str | int | None
 
@@ -73,20 +78,17 @@ class InformationSchema:
     """The INFORMATION_SCHEMA of a scenario's database, for one thread; `clock` returns nanoseconds since 1970."""
 
     def __init__(self, scenario: Scenario, clock: Callable[[], int]) -> None:
+        self._scenario = scenario
         self._google = scenario.dialect == "googlesql"
         self._clock = clock
+        self._listed: dict[str, list[tuple[Cell, ...]]] = {}
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
         self._database.execute("ATTACH ':memory:' AS information_schema")
         for table, columns in _TABLES.items():
             names = ", ".join(f'"{self._name(column)}"' for column in columns.split())
             self._database.execute(f'CREATE TABLE information_schema."{self._name(table)}" ({names})')
-        for table, rows in _content(scenario).items():
-            marks = ", ".join("?" for _ in _TABLES[table].split())
-            self._database.executemany(f"INSERT INTO information_schema.{table} VALUES ({marks})", rows)
-        self._database.commit()
-        self._database.set_authorizer(
-            lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-        )
+        self._fill(_content(scenario))
+        self._update()
 
     def close(self) -> None:
         """Closes the database; no statement can be answered after that."""
@@ -103,6 +105,7 @@ class InformationSchema:
         if asks_time:
             name = asks_time[1] or ("" if self._google else "current_timestamp")
             return Answer(_metadata([(name, "TIMESTAMP")]), [[text(format_rfc3339(self._clock()))]])
+        self._update()
         # In the PostgreSQL dialect the statement's $1 is the request's p1.
         known = {**parameters, **{name.removeprefix("p"): value for name, value in parameters.items()}}
         try:
@@ -123,6 +126,25 @@ class InformationSchema:
         return Answer(
             _metadata(columns),
             [[_value(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)] for row in rows],
+        )
+
+    def _update(self) -> None:
+        """Lists the functions and placements of now."""
+        listed = _content_at(self._scenario, self._clock())
+        if listed != self._listed:
+            self._listed = listed
+            self._fill(listed)
+
+    def _fill(self, content: Mapping[str, Sequence[tuple[Cell, ...]]]) -> None:
+        """Replaces the rows of tables, which statements can only read."""
+        self._database.set_authorizer(None)
+        for table, rows in content.items():
+            marks = ", ".join("?" for _ in _TABLES[table].split())
+            self._database.execute(f"DELETE FROM information_schema.{table}")
+            self._database.executemany(f"INSERT INTO information_schema.{table} VALUES ({marks})", rows)
+        self._database.commit()
+        self._database.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
         )
 
     def _name(self, name: str) -> str:
@@ -173,6 +195,20 @@ def _content(scenario: Scenario) -> dict[str, list[tuple[Cell, ...]]]:
     return content
 
 
+def _content_at(scenario: Scenario, at: int) -> dict[str, list[tuple[Cell, ...]]]:
+    """Returns the rows of the tables that change as time passes."""
+    google, places = scenario.dialect == "googlesql", scenario.placements
+    schema, kind = "" if google else "spanner", places.routine_type if places else "FUNCTION"
+    data_type = None if google else "USER-DEFINED"
+    yes, no = (1, 0) if google else ("YES", "NO")
+    names = [function.name for function in read_functions(scenario, at)]
+    listed = [placement.name for placement in places.each if placement.is_listed(at)] if places else []
+    return {
+        "routines": [("", schema, name, "", schema, name, kind, data_type, "EXTERNAL") for name in names],
+        "placements": [(name, yes if name == DEFAULT else no) for name in listed],
+    }
+
+
 def _options(scenario: Scenario) -> list[tuple[str, str]]:
     """Returns the options that are set, those that differ from their defaults."""
     options = [
@@ -180,6 +216,8 @@ def _options(scenario: Scenario) -> list[tuple[str, str]]:
         ("retention_period", _period(scenario.retention), "7d"),
         ("value_capture_type", scenario.value_capture_type, "OLD_AND_NEW_VALUES"),
     ]
+    if scenario.placements is not None:
+        options.append(("per_placement_tvf", "true", "false"))
     return [(name, value) for name, value, default in options if value != default]
 
 

@@ -10,15 +10,18 @@ from emulator.workload.tables import Dialect
 _ResultSetMetadata = types.ResultSetMetadata.pb()
 
 
-def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str) -> str:
-    """Returns the name of the function that reads a change stream."""
+def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str, placement: str | None = None) -> str:
+    """Returns the name of the function that reads a change stream, or a placement of it."""
+    if placement is not None:
+        plain = read_function(dialect, mode, change_stream)
+        return f"{plain}_{placement}" if dialect == "googlesql" else f"{plain}_{placement}".lower()
     if dialect == "googlesql":
         return f"READ_{change_stream}"
     return f"read_json_{change_stream}" if mode == "IMMUTABLE_KEY_RANGE" else f"read_proto_bytes_{change_stream}"
 
 
-def metadata(dialect: Dialect, mode: PartitionMode, change_stream: str) -> bytes:
-    """Returns the google.spanner.v1.ResultSetMetadata of a change stream's rows, as bytes."""
+def metadata(dialect: Dialect, mode: PartitionMode, function: str) -> bytes:
+    """Returns the google.spanner.v1.ResultSetMetadata of the rows of a read function, as bytes."""
     if dialect == "googlesql" and mode == "MUTABLE_KEY_RANGE":
         type_ = types.Type(code=types.TypeCode.PROTO, proto_type_fqn="google.spanner.v1.ChangeStreamRecord")
     elif dialect == "googlesql":
@@ -27,7 +30,7 @@ def metadata(dialect: Dialect, mode: PartitionMode, change_stream: str) -> bytes
         type_ = types.Type(code=types.TypeCode.BYTES)
     else:
         type_ = types.Type(code=types.TypeCode.JSON, type_annotation=types.TypeAnnotationCode.PG_JSONB)
-    name = "ChangeRecord" if dialect == "googlesql" else read_function(dialect, mode, change_stream)
+    name = "ChangeRecord" if dialect == "googlesql" else function
     described = types.ResultSetMetadata(
         row_type=types.StructType(fields=[types.StructType.Field(name=name, type_=type_)])
     )

@@ -23,6 +23,7 @@ from emulator.scenario.history import (
     Children,
     Event,
     Heartbeat,
+    History,
     Partition,
     PartitionEnd,
     PartitionStart,
@@ -103,7 +104,6 @@ class ScriptedSpanner:
         self.messages = 0
         self._schema = InformationSchema(scenario, clock.now)
         self._encode = row_encoder(scenario.dialect, scenario.mode)
-        self._metadata = metadata(scenario.dialect, scenario.mode, scenario.change_stream)
 
     def close(self) -> None:
         """Releases all resources; nothing can be answered after that."""
@@ -162,7 +162,8 @@ class ScriptedSpanner:
         number = self.queries[query.token]
         self.queries[query.token] += 1
         query_fault = self.faults.next(query.token)
-        frames = self.framing.of_query(self._metadata, f"{query.token}/{number}")
+        described = metadata(self.scenario.dialect, self.scenario.mode, query.function.name)
+        frames = self.framing.of_query(described, f"{query.token}/{number}")
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
@@ -201,7 +202,7 @@ class ScriptedSpanner:
         history, clock = self.scenario.history, self.clock
         await clock.sleep_until(query.start)
         if query.token is None:
-            yield history.initial(query.start)
+            yield _initial(history, query)
             return
         partition = history.partitions[query.token]
         events, last = partition.events, last_start(self.scenario, partition)
@@ -295,6 +296,14 @@ class _Served:
         """
         announced = self._announcement is not None and self._frames.started > self._announcement
         return not (announced or self._frames.open or self.query.proves_its_end)
+
+
+def _initial(history: History, query: StreamQuery) -> list[Event]:
+    """Returns the initial partitions of a query's function, which has none before its placement was created."""
+    placement = query.function.placement
+    if placement is None:
+        return history.initial(query.start)
+    return history.initial(max(query.start, placement.created), placement.name)
 
 
 def _batch(events: Sequence[Event], at: int, upto: int) -> Sequence[Event]:

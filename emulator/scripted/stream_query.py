@@ -11,7 +11,7 @@ import grpc
 from connector.core.timestamps import MINUTE, format_rfc3339, parse
 from emulator.scenario.history import Partition
 from emulator.scenario.scenario import Scenario
-from emulator.scripted.row_types import read_function
+from emulator.scripted.read_functions import ReadFunction, read_functions
 
 MILLISECOND = 1_000_000
 WINDOW = 30 * MINUTE
@@ -45,11 +45,12 @@ class ScriptedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A valid query: of a partition, or the initial query if `token` is None.
+    """A valid query of a function: of a partition, or the initial query if `token` is None.
 
     Both bounds are inclusive; times are nanoseconds since 1970, and `heartbeat` is nanoseconds.
     """
 
+    function: ReadFunction
     token: str | None
     start: int
     end: int | None
@@ -74,7 +75,8 @@ def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | No
     Raises:
         ScriptedError: Spanner would reject it.
     """
-    arguments = _arguments(sql, parameters, _opening(scenario, sql))
+    function, opening = _called(scenario, sql, now)
+    arguments = _arguments(sql, parameters, opening)
     if arguments.get("read_options") is not None:
         raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "read_options must be null.")
     start = _timestamp(arguments.get("start_timestamp"), "start_timestamp")
@@ -82,7 +84,7 @@ def stream_query(scenario: Scenario, sql: str, parameters: Mapping[str, str | No
     if start is None:
         raise invalid("start_timestamp must not be null.")
     heartbeat = _heartbeat(arguments.get("heartbeat_milliseconds"), scenario.shortest_heartbeat // MILLISECOND)
-    query = StreamQuery(arguments.get("partition_token"), start, end, heartbeat, now)
+    query = StreamQuery(function, arguments.get("partition_token"), start, end, heartbeat, now)
     _check_times(scenario, query)
     _check_partition(scenario, query)
     return query
@@ -111,20 +113,22 @@ def expired_partition() -> ScriptedError:
     )
 
 
-def _opening(scenario: Scenario, sql: str) -> int:
-    """Returns where the function's arguments start; the function must read the scenario's change stream."""
+def _called(scenario: Scenario, sql: str, now: int) -> tuple[ReadFunction, int]:
+    """Returns the function, and where its arguments start; it must read the scenario's change stream."""
     google, postgres = _GOOGLE_FUNCTION.search(sql), _POSTGRES_FUNCTION.search(sql)
-    function = read_function(scenario.dialect, scenario.mode, scenario.change_stream)
+    functions = {function.name: function for function in read_functions(scenario, now)}
     if scenario.dialect == "googlesql":
         if google is None:
             raise invalid(f"Syntax error: Unexpected string literal in {sql!r}")
-        if google[1].lower() != function.lower():  # GoogleSQL ignores the case
+        # GoogleSQL ignores the case.
+        called = next((function for name, function in functions.items() if name.lower() == google[1].lower()), None)
+        if called is None:
             raise invalid(f"Table-valued function not found: {google[1]} [at 1:{google.start(1) + 1}]\n{sql}")
-        return google.end()
+        return called, google.end()
     if postgres is None:
         raise invalid(f"[ERROR] relation or function of another dialect in {sql!r}")
-    if postgres[1] == function:
-        return postgres.end()
+    if postgres[1] in functions:
+        return functions[postgres[1]], postgres.end()
     raise ScriptedError(
         grpc.StatusCode.NOT_FOUND,
         f"[ERROR] function spanner.{postgres[1]}(timestamp with time zone, timestamp with time zone, text, bigint,"
@@ -194,6 +198,7 @@ def _check_times(scenario: Scenario, query: StreamQuery) -> None:
     earliest = max(scenario.history.origin, now - scenario.retention)
     if start < earliest:
         raise too_old(start, earliest)
+    _check_placement(scenario, query)
     if start > now + AHEAD:
         raise ScriptedError(
             grpc.StatusCode.OUT_OF_RANGE,
@@ -212,6 +217,19 @@ def _check_times(scenario: Scenario, query: StreamQuery) -> None:
         )
 
 
+def _check_placement(scenario: Scenario, query: StreamQuery) -> None:
+    """Checks a start against the creation of the function's placement."""
+    placement, places = query.function.placement, scenario.placements
+    if placement is None or places is None or query.start >= placement.created or places.early == "accepted":
+        return
+    if places.early == "earliest named":
+        raise too_old(query.start, placement.created)
+    raise invalid(
+        "Specified start_timestamp is too early for the placement TVF. Received start_timestamp:"
+        f" {_shown(query.start)}."
+    )
+
+
 def _check_partition(scenario: Scenario, query: StreamQuery) -> None:
     if query.token is None:
         return
@@ -223,6 +241,8 @@ def _check_partition(scenario: Scenario, query: StreamQuery) -> None:
         )
     if partition.end is not None and partition.end < query.received_at - scenario.retention:
         raise expired_partition()
+    if not query.function.reads(partition.placement):
+        raise invalid(f"Partition token {query.token} does not belong to the placement TVF")
     last = last_start(scenario, partition)
     if query.start < partition.start or (last is not None and last < query.start):
         until = "infinite-future" if last is None or last >= query.received_at else _shown(last)

@@ -7,7 +7,15 @@ from typing import get_args
 import pytest
 
 from emulator.scenario.capture import CAPTURE_TYPES
-from emulator.scenario.history import Change, Children, History, PartitionMode, PartitionStart
+from emulator.scenario.history import (
+    Change,
+    Children,
+    History,
+    Partition,
+    PartitionEvent,
+    PartitionMode,
+    PartitionStart,
+)
 from emulator.scenario.scenario import Scenario
 from emulator.workload.journal import Row
 from emulator.workload.values import Value
@@ -59,3 +67,23 @@ def tokens_of(event: object) -> list[str]:
 
 def key_of(table: str, keys: Row) -> tuple[Value, ...]:
     return (table, *keys.values())
+
+
+def reachable(history: History, token: str, first: int, last: int) -> set[str]:
+    """The partitions on which keys of a partition at `first` may be at `last`."""
+    reached: dict[str, int] = {token: first}
+    queue = [token]
+    while queue:
+        partition = history.partitions[queue.pop()]
+        for event in partition.events:
+            if not reached[partition.token] <= event.timestamp <= last:
+                continue
+            for other in event.destinations if isinstance(event, PartitionEvent) else children_of(partition, event):
+                if reached.get(other, last + 1) > event.timestamp:
+                    reached[other] = event.timestamp
+                    queue.append(other)
+    return {other for other in reached if history.partitions[other].covers(last)}
+
+
+def children_of(partition: Partition, event: object) -> list[str]:
+    return tokens_of(event) if isinstance(event, Children) and event.timestamp == partition.end else []

@@ -8,14 +8,21 @@ import pytest
 from emulator.scenario.history import (
     Change,
     Children,
-    History,
-    Partition,
     PartitionEnd,
     PartitionEvent,
     PartitionMode,
 )
 from emulator.workload.values import Value
-from tests.emulator.scenario.drawn import ORIGIN, SEEDS, by_seed_and_mode, changes_by_token, key_of, scenario, tokens_of
+from tests.emulator.scenario.drawn import (
+    ORIGIN,
+    SEEDS,
+    by_seed_and_mode,
+    changes_by_token,
+    key_of,
+    reachable,
+    scenario,
+    tokens_of,
+)
 
 
 @by_seed_and_mode
@@ -112,23 +119,3 @@ def test_a_keys_changes_are_on_one_partition_at_a_time_and_follow_its_moves(seed
         assert len({at for at, _ in visits}) == len(visits), "a row changes once in an instant"
         for (at, source), (later, destination) in pairwise(visits):
             assert destination in reachable(made, source, at, later)
-
-
-def reachable(history: History, token: str, first: int, last: int) -> set[str]:
-    """The partitions on which keys of a partition at `first` may be at `last`."""
-    reached: dict[str, int] = {token: first}
-    queue = [token]
-    while queue:
-        partition = history.partitions[queue.pop()]
-        for event in partition.events:
-            if not reached[partition.token] <= event.timestamp <= last:
-                continue
-            for other in event.destinations if isinstance(event, PartitionEvent) else children_of(partition, event):
-                if reached.get(other, last + 1) > event.timestamp:
-                    reached[other] = event.timestamp
-                    queue.append(other)
-    return {other for other in reached if history.partitions[other].covers(last)}
-
-
-def children_of(partition: Partition, event: object) -> list[str]:
-    return tokens_of(event) if isinstance(event, Children) and event.timestamp == partition.end else []

@@ -11,7 +11,8 @@ from emulator.scenario.history import (
     PartitionEvent,
     PartitionMode,
 )
-from emulator.scenario.timelines import WHOLE, Timelines, instants, timelines
+from emulator.scenario.instants import instants
+from emulator.scenario.timelines import WHOLE, Timelines, timelines
 from tests.emulator.scenario.drawn import LENGTHS, ORIGIN, SEEDS, by_seed_and_mode
 
 

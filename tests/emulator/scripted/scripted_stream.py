@@ -39,6 +39,7 @@ from emulator.scenario.history import (
     ReportedColumn,
     ReportedMod,
 )
+from emulator.scripted.row_types import read_function
 from emulator.workload.tables import Dialect
 
 ORIGIN = 1_790_000_000 * SECOND + 123_456_789
@@ -127,11 +128,14 @@ class Asked:
     start: float | None = 0.0
     end: float | None = None
     heartbeat: int | None = 1000
+    placement: str | None = None
 
     @property
     def sql(self) -> str:
         dialect = DIALECTS[_DIALECT_NAMES[self.script.dialect]]
-        return dialect.query(self.script.change_stream, self.script.mode)
+        sql = dialect.query(self.script.change_stream, self.script.mode)
+        names = (self.script.dialect, self.script.mode, self.script.change_stream)
+        return sql.replace(read_function(*names), read_function(*names, self.placement))
 
     @property
     def parameters(self) -> dict[str, str | None]:
@@ -201,9 +205,10 @@ async def ask(
     *,
     heartbeat: int | None = 1000,
     until: float | None = None,
+    placement: str | None = None,
 ) -> Answer:
     """Reads a query to its end, or until a record arrives at `until` seconds of the server's time or later."""
-    asked, answer = Asked(served.scenario, token, start, end, heartbeat), Answer()
+    asked, answer = Asked(served.scenario, token, start, end, heartbeat, placement), Answer()
     try:
         async with aclosing(served.execute(asked.sql, asked.parameters)) as messages:
             async for records in records_of(messages, served.scenario):
