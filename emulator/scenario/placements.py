@@ -6,7 +6,7 @@ placements as they do within one. Before a placement is dropped, its keys move a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -68,6 +68,14 @@ class Placements:
     def named(self, name: str) -> Placement:
         """Returns the placement of that name."""
         return next(placement for placement in self.each if placement.name == name)
+
+    def without(self, name: str, at: int) -> Placements:
+        """Returns these placements with one that is dropped at a time, with its function."""
+        each = (
+            replace(placement, dropped=at, function_dropped=at) if placement.name == name else placement
+            for placement in self.each
+        )
+        return replace(self, each=tuple(each))
 
 
 def draw_placements(random: Random, origin: int, horizon: int, count: int) -> Placements:

@@ -75,10 +75,13 @@ class Answer:
 
 
 class InformationSchema:
-    """The INFORMATION_SCHEMA of a scenario's database, for one thread; `clock` returns nanoseconds since 1970."""
+    """The INFORMATION_SCHEMA of a scenario's database, for one thread; `clock` returns nanoseconds since 1970.
+
+    Functions and placements are those of `scenario` at the time of the statement, all else is as it was at first.
+    """
 
     def __init__(self, scenario: Scenario, clock: Callable[[], int]) -> None:
-        self._scenario = scenario
+        self.scenario = scenario
         self._google = scenario.dialect == "googlesql"
         self._clock = clock
         self._listed: dict[str, list[tuple[Cell, ...]]] = {}
@@ -130,7 +133,7 @@ class InformationSchema:
 
     def _update(self) -> None:
         """Lists the functions and placements of now."""
-        listed = _content_at(self._scenario, self._clock())
+        listed = _content_at(self.scenario, self._clock())
         if listed != self._listed:
             self._listed = listed
             self._fill(listed)

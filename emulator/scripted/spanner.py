@@ -115,6 +115,20 @@ class ScriptedSpanner:
         tables = tuple(table for table in self.scenario.tables if table.name != name)
         self._schema = InformationSchema(replace(self.scenario, tables=tables), self.clock.now)
 
+    def drop_placement(self, name: str) -> None:
+        """Drops a placement and its function now, as far as lists and new queries are concerned; in any thread.
+
+        Raises:
+            ValueError: keys are in it.
+        """
+        now, placements = self.clock.now(), self.scenario.placements
+        assert placements is not None
+        emptied = placements.named(name).emptied
+        if emptied is None or emptied > now:
+            raise ValueError(f"placement {name} cannot be dropped, because keys are in it")
+        self.scenario = replace(self.scenario, placements=placements.without(name, now))
+        self._schema.scenario = replace(self._schema.scenario, placements=self.scenario.placements)
+
     def describe(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
         """Answers a statement about the database.
 

@@ -140,19 +140,39 @@ def test_functions_and_placements_are_listed_as_they_are_at_the_servers_time() -
     assert listed(google, 15, sql) == [["true"]]
 
 
+def test_a_placement_without_keys_can_be_dropped_while_the_server_runs() -> None:
+    engine = served(placed(), 22)
+    assert run(ask(engine, None, 15, 35, placement="Europe")).ok
+    engine.drop_placement("Europe")
+    assert "not found" in refusal(run(ask(engine, None, 15, 35, placement="Europe")))[1]
+    sql = "SELECT routine_name FROM information_schema.routines UNION ALL SELECT 1 FROM information_schema.placements"
+    assert len(engine.describe(sql, {}).rows) == 2
+    with pytest.raises(ValueError, match="placement default cannot be dropped, because keys are in it"):
+        engine.drop_placement("default")
+
+
 def test_a_list_changes_while_the_server_runs() -> None:
-    with ScriptedServer.started(placed(), begins=at(9), speed=600) as server, connected(server) as client:
+    engine = served(placed(), 9)
+
+    async def lists() -> list[int]:
+        lengths = []
+        for seconds in (9, 10, 39, 40):
+            await engine.clock.sleep_until(at(seconds))
+            lengths.append(len(engine.describe("SELECT routine_name FROM information_schema.routines", {}).rows))
+        return lengths
+
+    assert run(lists()) == [1, 2, 2, 1]
+
+
+def test_functions_are_listed_and_called_over_grpc() -> None:
+    with ScriptedServer.started(placed(), begins=at(15)) as server, connected(server) as client:
         sql = "SELECT routine_name FROM information_schema.routines"
-
-        def names() -> set[str]:
-            found = {value.string_value for message in client.stream(client.request(sql)) for value in message.values}
-            return found - {"READ_Everything_default"}
-
-        seen = names()
-        while server.now < at(40) or not seen:
-            seen |= names()
-        assert seen == {"READ_Everything_Europe"}
-        assert names() == set()
+        found = {value.string_value for message in client.stream(client.request(sql)) for value in message.values}
+        assert found == {"READ_Everything_default", "READ_Everything_Europe"}
+        query = client.query("home", 0, 14)
+        query.sql = query.sql.replace("READ_Everything", "READ_Everything_Europe")
+        with pytest.raises(grpc.RpcError, match="Partition token home does not belong to the placement TVF"):
+            list(client.stream(query))
 
 
 @pytest.mark.parametrize(
