@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import idle, latency, memory, rows, snapshot, spark, wire, workers
+from benchmarks import end_to_end, idle, latency, memory, rows, snapshot, spark, wire, workers
 from benchmarks.destinations.merging import merge_into
 from benchmarks.destinations.spanner_sink import spool_to_spanner
 from benchmarks.executors.windows import windows
@@ -29,6 +29,15 @@ Benchmark = Callable[[Size], Iterator[Result]]
 _IN_SHORT = ("wire-to-arrow", "wire-to-spool", "idle-partitions", "latency", "memory")
 """The benchmarks of the short form: Spark and workers take too long to start."""
 
+
+def _latency(size: Size) -> Iterator[Result]:
+    """From the commit to the event and to the file, and the price of short heartbeats; the latter not in short."""
+    yield from latency.commit_to_event(size)
+    if not size.hurried:
+        yield from end_to_end.commit_to_file(size)
+        yield from idle.quick_heartbeats(size)
+
+
 HEADLINE = "wire-to-arrow"
 BENCHMARKS: dict[str, Benchmark] = {
     HEADLINE: wire.to_arrow,
@@ -43,7 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "executors": windows,
     "idle-partitions": idle.idle,
     "status-clients": idle.status_clients,
-    "latency": latency.commit_to_event,
+    "latency": _latency,
     "seal-to-sink": latency.seal_to_sink,
     "snapshot-read": snapshot.read,
     "merge-into": merge_into,

@@ -28,6 +28,18 @@ _SETTLING = 3.0
 _STARTUP = 90.0
 
 
+def quick_heartbeats(size: Size) -> Iterator[Result]:
+    """Measures the share of a core that heartbeats of 100 ms take, beside heartbeats of a second, by partitions."""
+    for partitions in (1, 100, _MANY):
+        shares = {heartbeat: _watched(partitions, heartbeat, size.seconds)[0] for heartbeat in ("100ms", "1s")}
+        figures = {
+            "partitions": float(partitions),
+            **{f"core_{heartbeat}": round(share, 3) for heartbeat, share in shares.items()},
+            "times": round(shares["100ms"] / max(shares["1s"], 0.001), 1),
+        }
+        yield Result("heartbeats", "googlesql", figures=figures)
+
+
 def idle(size: Size) -> Iterator[Result]:
     """Measures a thousand partitions, with a heartbeat each second and one every ten seconds."""
     _, least = _watched(_FEW, "1s", size.seconds / 4)

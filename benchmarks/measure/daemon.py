@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -55,15 +56,22 @@ class Daemon:
         except (OSError, ValueError):
             return {}
 
+    def drain(self) -> None:
+        """Delivers what is sealed, and ends it."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
+
 
 @contextmanager
-def daemon(source: Mapping[str, object], folder: Path) -> Iterator[Daemon]:
+def daemon(
+    source: Mapping[str, object], folder: Path, command: str = "read", sink: Mapping[str, object] | None = None
+) -> Iterator[Daemon]:
     """Runs a daemon that reads ``source`` into a spool in ``folder`` while the context is open."""
-    config, log = folder / "config.yaml", folder / "read.log"
+    config, log = folder / "config.yaml", folder / f"{command}.log"
     node = {"source": dict(source), "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}
-    config.write_text(yaml.safe_dump(node))
+    config.write_text(yaml.safe_dump({**node, **({"sink": dict(sink)} if sink else {})}))
     with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-m", "connector", "read", str(config)], stdout=out, stderr=out)
+        process = subprocess.Popen([sys.executable, "-m", "connector", command, str(config)], stdout=out, stderr=out)
         try:
             yield Daemon(process, log)
         finally:

@@ -24,6 +24,15 @@ from connector.telemetry.progress import reporting
 _SEAL_INTERVAL = SECOND // 10
 
 
+def seal_interval(heartbeat: int) -> int:
+    """The least time between two deliveries to a sink without a spool: a short heartbeat is not waited for twice.
+
+    Args:
+        heartbeat: the change stream's; both are nanoseconds.
+    """
+    return min(_SEAL_INTERVAL, heartbeat // 4)
+
+
 class EventRows:
     """Makes the envelope's columns of epochs, one after another.
 
@@ -98,8 +107,9 @@ async def read_unspooled(
         end = stream.end()
         start = await start_of(stream, config.start, end)
         span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+        interval = seal_interval(config.heartbeat)
         async with (
-            stream.scheduler(span, sink_of(stream), seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
+            stream.scheduler(span, sink_of(stream), seal_interval=interval, metrics=metrics) as scheduler,
             reporting(metrics, screen, end=end),
             stop.draining(scheduler),
         ):
