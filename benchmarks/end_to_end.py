@@ -62,7 +62,7 @@ def _measured(sample: SampleDatabase, heartbeat: str, seconds: float, folder: Pa
     parts: dict[str, list[int]] = {"commit_to_read": [], "read_to_seal": [], "seal_to_file": []}
     for path in events.rglob("*.jsonl"):
         written = path.stat().st_mtime_ns
-        for line in path.read_text().splitlines():
+        for line in path.read_bytes().splitlines():
             event = json.loads(line)
             committed = parse(event["source_metadata"]["commit_timestamp"])
             if committed <= since:

@@ -68,8 +68,10 @@ def daemon(
 ) -> Iterator[Daemon]:
     """Runs a daemon that reads ``source`` into a spool in ``folder`` while the context is open."""
     config, log = folder / "config.yaml", folder / f"{command}.log"
-    node = {"source": dict(source), "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}
-    config.write_text(yaml.safe_dump({**node, **({"sink": dict(sink)} if sink else {})}))
+    node: dict[str, object] = {"source": dict(source), "spool": {"path": str(folder / "spool")}, "status": {"port": 0}}
+    if sink is not None:
+        node |= {"sink": dict(sink), "spark": {"checkpoint": str(folder / "checkpoint")}}
+    config.write_text(yaml.safe_dump(node))
     with log.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-m", "connector", command, str(config)], stdout=out, stderr=out)
         try:

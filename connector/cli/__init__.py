@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 failed (a restart may succeed), 2 invalid usage or configu
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
 
@@ -59,6 +60,17 @@ class Commands(click.Group):
         command = getattr(import_module(f"connector.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; the error of an unknown one names a similar one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not (similar := get_close_matches(args[0], _COMMANDS, 1)):
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{similar[0]}'?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands; click's own would load every command for its line."""

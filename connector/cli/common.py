@@ -13,6 +13,7 @@ import click
 import orjson
 
 from connector import log
+from connector.cli.typed_options import as_typed
 from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
 from connector.process import EMULATOR_HOST
@@ -48,7 +49,8 @@ def common_options(command: Command) -> Command:
         except BrokenPipeError:
             sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
-            fail(*line_and_exit_code(error), verbose=verbose)
+            line, code = line_and_exit_code(error)
+            fail(as_typed(line, _typed_options()), code, verbose=verbose)
 
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__
@@ -64,6 +66,14 @@ def common_options(command: Command) -> Command:
     ):
         wrapped = option(wrapped)
     return wrapped
+
+
+def _typed_options() -> list[str]:
+    """The options of a command that has no configuration file, with their hyphens; none of another command."""
+    given = click.get_current_context().command.params
+    if any(isinstance(one, click.Argument) for one in given):
+        return []
+    return [name for one in given for name in one.opts]
 
 
 def fail(message: str, code: int, *, verbose: bool) -> NoReturn:

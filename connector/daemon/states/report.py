@@ -12,7 +12,7 @@ from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import Report, incompleteness, lacking, rejected
-from connector.errors import SpoolError
+from connector.errors import ConfigurationError, SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
@@ -29,9 +29,11 @@ def spool_of(target: str) -> tuple[Spool, int]:
     """The spool of a configuration file, or at a path, and its most bytes; 0 where only the path is given.
 
     Raises:
-        ConfigurationError: the configuration is invalid.
+        ConfigurationError: the configuration is invalid, or there is no such file.
         SpoolError: there is no such spool.
     """
+    if target.endswith((".yaml", ".yml")) and not Path(target).exists():
+        raise ConfigurationError([f"{target}: there is no such file"])
     if Path(target).is_file():
         config = load(target, sections_of("audit"))
         spool, most = Spool.at(config.spool.path), config.spool.max_bytes
