@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import orjson
 
-from benchmarks import end_to_end, idle, latency, memory, rows, snapshot, spark, wire, workers
+from benchmarks import idle, memory, rows, snapshot, spark, wire, workers
 from benchmarks.destinations.merging import merge_into
 from benchmarks.destinations.spanner_sink import spool_to_spanner
 from benchmarks.executors.windows import windows
+from benchmarks.latencies import events, files
 from benchmarks.measure import result
 from benchmarks.measure.plot import plot
 from benchmarks.measure.result import Result
@@ -32,9 +33,9 @@ _IN_SHORT = ("wire-to-arrow", "wire-to-spool", "idle-partitions", "latency", "me
 
 def _latency(size: Size) -> Iterator[Result]:
     """From the commit to the event and to the file, and the price of short heartbeats; the latter not in short."""
-    yield from latency.commit_to_event(size)
+    yield from events.commit_to_event(size)
     if not size.hurried:
-        yield from end_to_end.commit_to_file(size)
+        yield from files.commit_to_file(size)
         yield from idle.quick_heartbeats(size)
 
 
@@ -53,7 +54,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle-partitions": idle.idle,
     "status-clients": idle.status_clients,
     "latency": _latency,
-    "seal-to-sink": latency.seal_to_sink,
+    "seal-to-sink": events.seal_to_sink,
     "snapshot-read": snapshot.read,
     "merge-into": merge_into,
     "spool-to-spanner": spool_to_spanner,

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.latency import HEARTBEATS, MODS_PER_SECOND, percentiles
+from benchmarks.latencies.events import HEARTBEATS, MODS_PER_SECOND, percentiles
 from benchmarks.measure.daemon import daemon
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size

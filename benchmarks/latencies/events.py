@@ -4,7 +4,7 @@ The first is measured on the official emulator, whose clock is this machine's, w
 second. A commit is known to be complete only when a heartbeat of every partition has passed it. The reader adds the
 time from the watermark that completes an epoch to the end of its delivery. The second is measured with Spark's file
 sink over a spool that gets a small epoch twice a second, each written as soon as it is sealed. From the commit to the
-file, through the whole service, is :mod:`benchmarks.end_to_end`.
+file, through the whole service, is :mod:`benchmarks.latencies.files`.
 """
 
 import asyncio
