@@ -13,6 +13,7 @@ import click
 from emulator.errors import EmulatorFailedError, EmulatorNotFoundError
 from emulator.official.launcher import find_or_start
 from emulator.scenario.history import PartitionMode
+from emulator.scenario.placements import MOST_PLACEMENTS
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.fault_plan import FaultPlan
 from emulator.scripted.server import ScriptedServer
@@ -59,10 +60,24 @@ def start(churn_seconds: int | None) -> None:
     show_default=True,
     help="Inject faults into queries, drawn from the same seed.",
 )
-def scripted(seed: int, seconds: float, dialect: Dialect | None, mode: PartitionMode | None, *, faults: bool) -> None:
+@click.option(
+    "--placements",
+    type=click.IntRange(0, MOST_PLACEMENTS),
+    default=0,
+    show_default=True,
+    help="Placements beside the default one, each with a read function; in the MUTABLE_KEY_RANGE mode.",
+)
+def scripted(
+    seed: int, seconds: float, dialect: Dialect | None, mode: PartitionMode | None, placements: int, *, faults: bool
+) -> None:
     """Serves a scenario that starts now, prints its address and names as NAME=VALUE, and runs until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
-    scenario = Scenario.generate(seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode)
+    try:
+        scenario = Scenario.generate(
+            seed, origin=time.time_ns(), seconds=seconds, dialect=dialect, mode=mode, placements=placements
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     try:
         with ScriptedServer.started(scenario, faults=FaultPlan(seed) if faults else None) as server:
             click.echo(f"SPANNER_EMULATOR_HOST={server.host}")

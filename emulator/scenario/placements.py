@@ -23,6 +23,9 @@ PLACEMENT_TABLES = ("Singers", "AllTypes", "Readings")
 
 _NAMES = ("europe", "Asia_East", "us_east", "sydney", "brazil", "nordics", "africa", "alps")
 
+MOST_PLACEMENTS = len(_NAMES)
+"""The most placements that are drawn beside the default one."""
+
 EarlyStart = Literal["accepted", "earliest named", "refused"]
 """The answer to a start before a placement's creation: as from then on, or an error with the earliest start or none."""
 
