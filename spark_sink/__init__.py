@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["as_of", "merge_into", "register", "typed"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # so that help(spark_sink) finds what is imported on first use
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ import click
 
 from connector import log
 from connector.cli.common import INTERRUPTED, fail
+from connector.cli.examples import epilog_of
 from connector.errors import StdoutError
 from connector.process import collect_rarely
 from connector.streams import standard_streams, writing_to_stdout
@@ -59,6 +60,7 @@ class Commands(click.Group):
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"connector.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        command.epilog = epilog_of(cmd_name)
         return command
 
     def resolve_command(

@@ -3,8 +3,12 @@
 import re
 from collections.abc import Iterator
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from connector.cli import cli
+from connector.cli.examples import EXAMPLES
 from tests.docs.command_lines import unknown
 from tests.docs.pages import ROOT, Block, blocks, pages
 
@@ -40,3 +44,14 @@ def test_an_unknown_command_and_an_unknown_option_are_found(line: str) -> None:
 
 def test_the_pages_have_command_lines() -> None:
     assert len(command_lines()) > 10
+
+
+def test_every_command_that_a_person_types_has_examples_and_they_exist() -> None:
+    assert set(cli.list_commands(click.Context(cli))) - set(EXAMPLES) == {"serve"}
+    assert [line for lines in EXAMPLES.values() for line in lines if unknown(line)] == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_help_of_a_command_ends_with_its_examples_a_line_each(name: str) -> None:
+    shown = CliRunner().invoke(cli, [name, "--help"]).output.rstrip().splitlines()
+    assert [line.strip() for line in shown[-len(EXAMPLES[name]) :]] == [f"spanner-cdc {one}" for one in EXAMPLES[name]]

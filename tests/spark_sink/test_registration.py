@@ -1,5 +1,6 @@
 """The registration of the built-in sinks imports no library of any of them."""
 
+import pydoc
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import connector
+import spark_sink
 from connector.config.sinks import GROUP
 from spark_sink.built_in import SINKS
 
@@ -60,3 +62,9 @@ def test_no_module_of_the_connector_names_a_sink_but_the_default_one() -> None:
     named = [path.name for path, text in sources.items() if "bigquery" in text]
     assert named == ["self_test.py"], "whose options name a dataset"
     assert [path.name for path, text in sources.items() if '= "files"' in text] == ["sinks.py"]
+
+
+def test_the_help_of_the_package_lists_its_functions() -> None:
+    text = pydoc.plain(pydoc.render_doc(spark_sink))
+    listed = text[text.index("FUNCTIONS") :]
+    assert [name for name in spark_sink.__all__ if f"\n    {name}(" in listed] == spark_sink.__all__
