@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from random import Random
@@ -19,7 +19,7 @@ from emulator.scenario.history import (
     PartitionStart,
 )
 from emulator.scenario.instants import instants
-from emulator.scenario.placements import Placements, draw_placements
+from emulator.scenario.placements import DEFAULT, Placement, Placements, draw_placements
 from emulator.scenario.script import Script
 from emulator.scenario.steady import ACCOUNTS, Load, steady_partitions
 from emulator.scenario.timelines import timelines
@@ -28,6 +28,7 @@ from emulator.workload.journal import CommittedMod, committed
 from emulator.workload.tables import Dialect, Table
 
 _DIALECTS: tuple[Dialect, ...] = ("googlesql", "postgresql")
+_WRONG_MODE = "per_placement_tvf needs the partition mode MUTABLE_KEY_RANGE"
 _MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 
 
@@ -140,6 +141,19 @@ class Scenario:
         return list(_committed_mods(self.history)) if self.planned is None else list(self.planned)
 
     @property
+    def emptied(self) -> dict[str, int]:
+        """The last timestamp at which partitions of each emptied placement may have records, by its name.
+
+        A reader that has read everything up to then does not need its function again.
+        """
+        ends: dict[str, int] = {}
+        for placement in self.placements.each if self.placements else ():
+            own = [one.end for one in self.history.partitions.values() if one.placement == placement.name]
+            if placement.emptied is not None:
+                ends[placement.name] = max((end or 0 for end in own), default=0) - 1
+        return ends
+
+    @property
     def churn(self) -> Counter[str]:
         """The number of splits, merges and moves; in the MUTABLE_KEY_RANGE mode starts, ends and moves.
 
@@ -180,23 +194,40 @@ def steady(
     churn_per_minute: float = 0.0,
     dialect: Dialect = "googlesql",
     mode: PartitionMode = "IMMUTABLE_KEY_RANGE",
+    placements: Sequence[str] = (),
 ) -> Scenario:
     """Draws a scenario of any size: an even load on one simple table, without a model of its contents.
 
     `churn_per_minute` is the share of the partitions that split per minute; a merge follows each split, so that there
-    are always `partitions` partitions, or one more. Rows come from a small pool, the same on all partitions.
+    are always `partitions` partitions, or one more. Rows come from a small pool, the same on all partitions. With
+    `placements` beside the default one, the stream has the option per_placement_tvf; there must be more partitions.
+
+    Raises:
+        ValueError: `placements` are asked for in the IMMUTABLE_KEY_RANGE mode.
     """
+    if placements and mode != "MUTABLE_KEY_RANGE":
+        raise ValueError(_WRONG_MODE)
+    each = tuple(Placement(name, origin - 1) for name in (DEFAULT, *placements)) if placements else ()
     random = Random(seed)  # noqa: S311 - not a secret
     horizon = origin + int(seconds * SECOND)
     load = Load(partitions, records_per_second_per_partition, mods_per_record, churn_per_minute)
-    drawn = steady_partitions(random, dialect, mode, origin, horizon, load)
-    return Scenario(seed, dialect, mode, "NEW_ROW", History(mode, origin, horizon, drawn), (ACCOUNTS,))
+    names = tuple(placement.name for placement in each) or ("",)
+    drawn = steady_partitions(random, dialect, mode, origin, horizon, load, names)
+    return Scenario(
+        seed,
+        dialect,
+        mode,
+        "NEW_ROW",
+        History(mode, origin, horizon, drawn),
+        (ACCOUNTS,),
+        placements=Placements(each) if each else None,
+    )
 
 
 def _placements(seed: int, mode: PartitionMode, origin: int, horizon: int, count: int | None) -> Placements | None:
     """Draws the placements with a generator of their own, so that the rest of a scenario without them is the same."""
     if count and mode != "MUTABLE_KEY_RANGE":
-        raise ValueError("per_placement_tvf needs the partition mode MUTABLE_KEY_RANGE")
+        raise ValueError(_WRONG_MODE)
     random = Random(f"placements of {seed}")  # noqa: S311 - not a secret
     if count is None:
         count = random.choice((0, 0, 1, 2, 3)) if mode == "MUTABLE_KEY_RANGE" else 0

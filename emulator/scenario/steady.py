@@ -6,7 +6,7 @@ at an even pace, and a merge follows each split, so that their number stays the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
@@ -56,10 +56,19 @@ class Load:
 
 
 def steady_partitions(
-    random: Random, dialect: Dialect, mode: PartitionMode, origin: int, horizon: int, load: Load
+    random: Random,
+    dialect: Dialect,
+    mode: PartitionMode,
+    origin: int,
+    horizon: int,
+    load: Load,
+    placements: Sequence[str] = ("",),
 ) -> dict[str, Partition]:
-    """Draws the partitions by token, with their records, from `origin` to `horizon`, both inclusive."""
-    partitions = _timelines(random, mode, origin, horizon, load)
+    """Draws the partitions by token, with their records, from `origin` to `horizon`, both inclusive.
+
+    They are in the `placements` in turn, and those that they start in the same one.
+    """
+    partitions = _timelines(random, mode, origin, horizon, load, placements)
     if load.records_per_second_per_partition > 0:
         records = _Records(random, dialect, load)
         for partition in partitions.values():
@@ -69,10 +78,12 @@ def steady_partitions(
     return partitions
 
 
-def _timelines(random: Random, mode: PartitionMode, origin: int, horizon: int, load: Load) -> dict[str, Partition]:
+def _timelines(
+    random: Random, mode: PartitionMode, origin: int, horizon: int, load: Load, placements: Sequence[str]
+) -> dict[str, Partition]:
     stream = _SteadyImmutable(random) if mode == "IMMUTABLE_KEY_RANGE" else _SteadyMutable(random)
-    for _ in range(load.partitions):
-        stream.start(origin)
+    for number in range(load.partitions):
+        stream.start(origin, placement=placements[number % len(placements)])
     splits = round(load.partitions * load.splits_per_minute * (horizon - origin) / (60 * SECOND))
     # Partitions change at odd nanoseconds and records are committed at even ones, so that none share a timestamp.
     first, last = origin // 2 + 1, (horizon - 1) // 2
@@ -93,9 +104,9 @@ class _LivePartitions:
         self._random = random
         self._alive: list[Partition] = []
 
-    def start(self, at: int, parents: tuple[str, ...] = ()) -> Partition:
+    def start(self, at: int, parents: tuple[str, ...] = (), placement: str = "") -> Partition:
         """Starts a partition."""
-        partition = Partition(draw_token(self._random), at, parents)
+        partition = Partition(draw_token(self._random), at, parents, placement=placement)
         self.partitions[partition.token] = partition
         self._alive.append(partition)
         return partition
@@ -132,15 +143,21 @@ class _SteadyMutable(_LivePartitions):
     def split(self, at: int) -> None:
         """Starts a partition, and moves some of another's keys to it."""
         source = self.remove_one()
-        started = self.start(at)
+        started = self.start(at, placement=source.placement)
         self._alive.append(source)
         source.events.append(PartitionStart(at, "00000000", (started.token,)))
         self._move(at, source, started)
 
     def merge(self, at: int) -> None:
-        """Moves a partition's keys to another and ends it; there must be two."""
+        """Moves a partition's keys to another and ends it, if its placement has others; there must be two."""
         ended, destination = self.remove_one(), self.remove_one()
+        placements = {other.placement for other in self._alive}
+        if ended.placement not in {"", *placements}:
+            ended, destination = destination, ended  # the first may have been the last one of its placement
         self._alive.append(destination)
+        if ended.placement not in {*placements, destination.placement}:
+            self._alive.append(ended)
+            return
         self._move(at, ended, destination)
         ended.end = at + 1
         ended.events.append(PartitionEnd(at, "00000002", ended.token))

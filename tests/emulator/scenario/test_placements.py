@@ -81,6 +81,8 @@ def test_a_placement_has_a_live_partition_until_it_is_emptied_and_then_all_have_
     for placement in made.placements.each:
         own = [one for one in made.history.partitions.values() if one.placement == placement.name]
         assert any(one.end is None for one in own) == (placement.emptied is None)
+        last = max(one.end - 1 if one.end else ORIGIN for one in own)
+        assert made.emptied.get(placement.name) == (None if placement.emptied is None else last)
         for one in own:
             assert (one.end is not None) == any(isinstance(event, PartitionEnd) for event in one.events)
 

@@ -7,6 +7,7 @@ from emulator.scenario.history import (
     Children,
     PartitionEnd,
     PartitionMode,
+    PartitionStart,
 )
 from emulator.scenario.scenario import steady
 from tests.emulator.scenario.drawn import ORIGIN, over_modes
@@ -46,3 +47,29 @@ def test_a_steady_stream_may_have_no_records() -> None:
     made = steady(1, origin=ORIGIN, seconds=9, partitions=3, records_per_second_per_partition=0)
     assert made.committed == []
     assert len(made.history.initial(ORIGIN)) == 3
+
+
+def test_a_steady_stream_of_placements_has_partitions_of_each_at_all_times() -> None:
+    made = steady(
+        3,
+        origin=ORIGIN,
+        seconds=60,
+        partitions=8,
+        records_per_second_per_partition=1,
+        churn_per_minute=4,
+        mode="MUTABLE_KEY_RANGE",
+        placements=("europe", "asia"),
+    )
+    assert made.placements is not None
+    history = made.history
+    marks = {partition.start for partition in history.partitions.values()} | {history.horizon}
+    assert len(marks) > 20
+    for at in marks:
+        for placement in made.placements.each:
+            assert history.initial(at, placement.name)
+    for partition in history.partitions.values():
+        for event in partition.events:
+            if isinstance(event, PartitionStart):
+                assert {history.partitions[token].placement for token in event.tokens} == {partition.placement}
+    with pytest.raises(ValueError, match="per_placement_tvf needs the partition mode MUTABLE_KEY_RANGE"):
+        steady(3, origin=ORIGIN, seconds=60, partitions=8, records_per_second_per_partition=1, placements=("europe",))
