@@ -18,7 +18,6 @@ from connector.api.stop import Stop, reader_stop
 from connector.config import Config, SourceConfig
 from connector.core import epoch as received
 from connector.core.partitions import CutPartition
-from connector.core.records import INITIAL_TOKEN
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import EnvelopeBuilder
@@ -172,7 +171,7 @@ async def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint |
             return None
         start = resumed.watermark + 1
         await _check_resumable(stream, resumed)
-    return Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+    return await stream.range_from(start, end)
 
 
 async def _check_resumable(stream: OpenStream, resumed: Checkpoint) -> None:

@@ -153,9 +153,12 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
         stands = is_readable and await start_of_spool(spool, stream, source, end) is None
         if (stands or not is_readable) and not source.backfill:
             await start_of(stream, source.start, end)
-    elif end is None or end > newest.watermark_high:
+        return
+    spool = Spool.at(config.spool.path)
+    spool.header().check_placements(stream.placements, spool.path)
+    if end is None or end > newest.watermark_high:
         try:
-            await stream.probe(_first_start(newest, Spool.at(config.spool.path).cut(newest)))
+            await stream.probe(_first_start(newest, spool.cut(newest)))
         except DataLostError as error:
             raise await lost_range(stream, error, newest.watermark_high, spool=config.spool.path) from error
 
@@ -174,7 +177,7 @@ def _errors_of(checked: Callable[[Config], None], config: Config) -> list[str]:
 def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
     """The start of the first queries after an epoch; the initial query always starts at its own start."""
     initial = [at.start_timestamp for at in cut if at.token == INITIAL_TOKEN]
-    return initial[0] if initial else newest.watermark_high
+    return min(initial, default=newest.watermark_high)
 
 
 def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:

@@ -17,11 +17,12 @@ async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig,
     Raises:
         ConfigurationError: the start is invalid, or a backfill has fixed another.
         DataLostError: Spanner no longer retains what follows it.
-        SpannerCdcError: the spool is another stream's, or the stream cannot be read.
+        SpannerCdcError: the spool is another stream's or of other placements, or the stream cannot be read.
     """
     with suppress(FileNotFoundError):
         header = spool.check_source(config.name)
         if spool.latest() > 0 or header.requested_start == config.start:
+            header.check_placements(stream.placements, spool.path)
             return None
         check_movable(spool, header)
     if not config.backfill:

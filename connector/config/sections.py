@@ -61,6 +61,9 @@ class SourceConfig(Section):
     """The priority of the queries in Spanner."""
     database_role: str | None = None
     """A role of fine-grained access control to read with."""
+    placements: tuple[str, ...] | None = None
+    """The placements to read, of a change stream with ``per_placement_tvf``; by default all, also those that are added.
+    The spool notes them, and a later run with others is refused."""
     directed_reads: DirectedReads | None = None
     """The replicas that serve reads: ``include`` or ``exclude``, each a list of at most 10 with ``location``, ``type``
     (READ_ONLY or READ_WRITE) or both. With ``include``, ``auto_failover_disabled: true`` lets a read fail where none is
@@ -112,6 +115,13 @@ class SourceConfig(Section):
     def _number(cls, value: object) -> object:
         if value is True or value is False:  # YAML's yes and no would count as 1 and 0
             raise ValueError(f"{value!r} is not a number of processes")
+        return value
+
+    @field_validator("placements")
+    @classmethod
+    def _of_some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and not value:
+            raise ValueError("it names no placement: name some, or omit it to read all")
         return value
 
     @field_validator("change_stream")

@@ -16,14 +16,17 @@ IMMUTABLE, MUTABLE = "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"
 class Dialect:
     """A dialect's texts.
 
-    ``queries`` are the read functions' statements by partition mode, ``parameters`` their start, end, partition token
-    and heartbeat, in that order. ``default_schema`` is the name of the unnamed schema in events, or None where that is
-    the name of the database. ``quote`` is the mark around identifiers, and what stands for characters within them,
-    ``base_table`` the hint after a table that makes Spanner scan the table and no index.
+    ``functions`` are the read functions' names by partition mode, ``call`` is the statement that calls one,
+    ``parameters`` are its start, end, partition token and heartbeat, in that order. ``default_schema`` is the name of
+    the unnamed schema in events, or None where that is the name of the database. ``quote`` is the mark around
+    identifiers, and what stands for characters within them, ``base_table`` the hint after a table that makes Spanner
+    scan the table and no index. ``function_schema`` is the schema of read functions, or None where it is unnamed, and
+    ``ignores_case`` is whether the names of functions are compared without case.
     """
 
     name: str
-    queries: Mapping[str, str]
+    functions: Mapping[str, str]
+    call: str
     parameters: tuple[str, str, str, str]
     unnamed_schema: str
     default_schema: str | None
@@ -31,10 +34,16 @@ class Dialect:
     array: re.Pattern[str]
     quote: tuple[str, Mapping[str, str]]
     base_table: str
+    function_schema: str | None = None
+    ignores_case: bool = False
 
-    def query(self, change_stream: str, partition_mode: str) -> str:
-        """The read function's statement; the name was checked to be an identifier."""
-        return self.queries[partition_mode].format(change_stream)
+    def query(self, change_stream: str, partition_mode: str, function: str | None = None) -> str:
+        """The statement of a read function, None for the stream's only one; names were checked to be identifiers."""
+        return self.call.format(function or self.function(change_stream, partition_mode))
+
+    def function(self, change_stream: str, partition_mode: str) -> str:
+        """The name of the read function of a stream that has one alone."""
+        return self.functions[partition_mode].format(change_stream)
 
     def column_type(self, spanner_type: str) -> str | None:
         """INFORMATION_SCHEMA's spanner_type as the type object of records, or None if it is unknown.
@@ -65,14 +74,15 @@ class Dialect:
         return self.types.get(bare)
 
 
-_GOOGLESQL_QUERY = (
-    "SELECT ChangeRecord FROM READ_{}(start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
+_GOOGLESQL_CALL = (
+    "SELECT ChangeRecord FROM {}(start_timestamp => @start_timestamp, end_timestamp => @end_timestamp,"
     " partition_token => @partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
 )
 
 GOOGLESQL = Dialect(
     name="googlesql",
-    queries={IMMUTABLE: _GOOGLESQL_QUERY, MUTABLE: _GOOGLESQL_QUERY},
+    functions={IMMUTABLE: "READ_{}", MUTABLE: "READ_{}"},
+    call=_GOOGLESQL_CALL,
     parameters=("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds"),
     unnamed_schema="",
     default_schema=None,
@@ -84,10 +94,8 @@ GOOGLESQL = Dialect(
 
 POSTGRESQL = Dialect(
     name="postgresql",
-    queries={
-        IMMUTABLE: 'SELECT * FROM "spanner"."read_json_{}"($1, $2, $3, $4, null)',
-        MUTABLE: 'SELECT * FROM "spanner"."read_proto_bytes_{}"($1, $2, $3, $4, null)',
-    },
+    functions={IMMUTABLE: "read_json_{}", MUTABLE: "read_proto_bytes_{}"},
+    call='SELECT * FROM "spanner"."{}"($1, $2, $3, $4, null)',
     parameters=("p1", "p2", "p3", "p4"),
     unnamed_schema="public",
     default_schema="public",
@@ -95,6 +103,8 @@ POSTGRESQL = Dialect(
     array=POSTGRESQL_ARRAY,
     quote=('"', {'"': '""'}),
     base_table=" /*@ FORCE_INDEX=_BASE_TABLE */",
+    function_schema="spanner",
+    ignores_case=True,
 )
 
 DIALECTS: Mapping[str, Dialect] = {"GOOGLE_STANDARD_SQL": GOOGLESQL, "POSTGRESQL": POSTGRESQL}

@@ -15,7 +15,6 @@ import numpy as np
 from connector.core.changes import Changes, Int64s
 from connector.core.partitions import PartitionGraph
 from connector.core.records import (
-    INITIAL_TOKEN,
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
@@ -23,6 +22,8 @@ from connector.core.records import (
     PartitionEventRecord,
     PartitionStartRecord,
     Record,
+    beside,
+    is_initial,
     timestamp_of,
 )
 
@@ -39,7 +40,7 @@ _KINDS = {
 class LateRecord:
     """A record that was returned after everything at or before ``passed`` had been proved complete.
 
-    ``partition`` is the token of the partition whose query returned it. Timestamps are Unix nanoseconds;
+    ``partition`` is the id of the partition whose query returned it. Timestamps are Unix nanoseconds;
     ``watermark`` is the reader's when it was returned, and epochs up to ``delivered`` had been delivered then.
     """
 
@@ -108,9 +109,9 @@ def passed_before(graph: PartitionGraph, token: str, record: Record) -> int | No
         return proved
     if (
         isinstance(record, ChildPartitionsRecord)
-        and token != INITIAL_TOKEN
+        and not is_initial(token)
         and at <= graph.watermark
-        and any(child.token not in graph for child in record.children)
+        and any(beside(token, child.token) not in graph for child in record.children)
     ):
         return graph.watermark
     return None

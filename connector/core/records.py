@@ -11,6 +11,9 @@ from functools import lru_cache
 INITIAL_TOKEN = ""
 """Stands for the NULL token of the initial query, a partition like any other; Spanner's tokens are never empty."""
 
+_OF_FUNCTION = "\x1f"
+"""In an id: after the name of a read function, before the token."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
@@ -167,6 +170,39 @@ def sequence_number(record_sequence: str) -> int:
     return int(record_sequence) if record_sequence.isdecimal() else 0
 
 
-def partition_name(token: str) -> str:
+def partition_id(token: str, function: str | None = None) -> str:
+    """The id of a partition: its token, and the read function that it belongs to.
+
+    A change stream with ``per_placement_tvf`` has a function for each placement, and each function has tokens of its
+    own. Where a stream has one function alone (None), the id is the token: all that takes a token takes an id.
+    """
+    if function is None and _OF_FUNCTION not in token:
+        return token
+    return f"{function or ''}{_OF_FUNCTION}{token}"
+
+
+def token_of(partition: str) -> str:
+    """The token in a partition's id; empty for an initial query."""
+    return partition.partition(_OF_FUNCTION)[2] if _OF_FUNCTION in partition else partition
+
+
+def function_of(partition: str) -> str | None:
+    """The read function in a partition's id; None for the function of a stream that has one alone."""
+    return partition.partition(_OF_FUNCTION)[0] or None if _OF_FUNCTION in partition else None
+
+
+def beside(partition: str, token: str) -> str:
+    """The id of the partition with a token that ``partition`` has announced: it belongs to the same function."""
+    return partition_id(token, function_of(partition))
+
+
+def is_initial(partition: str) -> bool:
+    """True if the id is that of an initial query."""
+    return not partition or (partition[-1] == _OF_FUNCTION and partition.index(_OF_FUNCTION) == len(partition) - 1)
+
+
+def partition_name(partition: str) -> str:
     """The name of a partition in messages: its token, shortened, since tokens are long and differ at their ends."""
-    return "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"
+    token, function = token_of(partition), function_of(partition)
+    name = "the initial query" if token == INITIAL_TOKEN else f"partition {token[:12]}…{token[-6:]}"
+    return name if function is None else f"{name} of {function}"

@@ -229,6 +229,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: i
         config.start,
         stream.stream.tables,
         default_schema=stream.source.default_schema,
+        placements=stream.placements,
         before=before,
     )
 
@@ -283,6 +284,7 @@ async def _reader_and_sink(
     )
     sink.watermark = at.watermark
     cut = await in_thread(functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues))
+    cut = await stream.completed(cut, at.watermark)
     async with range_reader(RangeToRead(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reader:
         _log.info(
             "reading",

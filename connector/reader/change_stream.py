@@ -5,7 +5,7 @@ Shared by the daemon and by ``tail``, so that both reject the same things before
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -13,7 +13,8 @@ from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
 from connector.core.health.states import RetentionPeriod
-from connector.core.records import INITIAL_TOKEN
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN, partition_name
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.envelope.envelope import Source
 from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
@@ -22,6 +23,10 @@ from connector.process import cores
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
 from connector.reader.partition_reader import unreadable
+from connector.reader.placements.first_starts import FirstStarts
+from connector.reader.placements.functions import StreamFunctions
+from connector.reader.placements.listing import lister_of
+from connector.reader.placements.watching import FunctionsWatch
 from connector.reader.read_state import QueriedStream, Range, SendsQueries
 from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
@@ -51,6 +56,7 @@ class OpenStream:
     """A change stream that was found and can be read.
 
     ``now`` is Spanner's clock when it was opened, ``unmatched`` the configured patterns that match no watched table.
+    ``functions`` are the read functions of placements, or None if the stream has one function alone.
     """
 
     client: SpannerClient
@@ -61,6 +67,7 @@ class OpenStream:
     filter: RecordFilter
     now: int
     unmatched: tuple[str, ...] = ()
+    functions: StreamFunctions | None = None
 
     def warn_of_tables(self) -> None:
         """Warns of a stream without tables, and of table patterns that match none: most likely a table was dropped."""
@@ -86,6 +93,11 @@ class OpenStream:
     def retention(self) -> RetentionPeriod:
         """The time for which Spanner keeps its records."""
         return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
+
+    @property
+    def placements(self) -> tuple[str, ...] | None:
+        """The placements that are read, () for all; None if the stream has one read function alone."""
+        return None if self.functions is None else self.config.placements or ()
 
     def resolve(self, text: str) -> int:
         """A configured timestamp, ``now`` or an offset by Spanner's clock; Unix nanoseconds."""
@@ -137,20 +149,54 @@ class OpenStream:
             DataLostError: it is no longer retained.
             SpannerCdcError: the stream cannot be read at all.
         """
+        if self.functions is None:
+            await self._probe(INITIAL_TOKEN, start)
+            return
+        refused = list[DataLostError]()
+        for function in self.functions.names:  # one may be younger than the start, and others accept it
+            try:
+                await self._probe(self.functions.initial(function), start)
+            except DataLostError as error:
+                refused.append(error)
+        if refused and len(refused) == len(self.functions.names):
+            raise refused[0]
+
+    async def _probe(self, token: str, start: int) -> None:
         try:
-            async with aclosing(self.queries().read(PartitionQuery(INITIAL_TOKEN, start, start))) as messages:
+            async with aclosing(self.queries().read(PartitionQuery(token, start, start))) as messages:
                 await anext(messages, None)
         except SilentStreamError:
             return  # the reader retries for as long as it takes
         except UnknownRecordError as error:
-            raise unreadable(self.stream.name, "the initial query", error) from error
+            raise unreadable(self.stream.name, partition_name(token), error) from error
         except grpc.RpcError as error:
             found = classify(error)
             if found.action is not CallAction.STOP:
                 return  # the reader retries for as long as it takes
             raise query_error(
-                found, stream=self.stream.name, partition="the initial query", start=format_rfc3339(start)
+                found,
+                stream=self.stream.name,
+                partition=partition_name(token),
+                start=format_rfc3339(start),
+                token=token,
             ) from error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
+
+    async def range_from(self, start: int, end: int | None) -> Range:
+        """The range from a start, inclusive, to an end.
+
+        Raises:
+            SpannerCdcError: the read functions cannot be listed.
+        """
+        return Range(await self.completed((CutPartition(INITIAL_TOKEN, start),), start - 1), start - 1, end)
+
+    async def completed(self, cut: tuple[CutPartition, ...], watermark: int) -> tuple[CutPartition, ...]:
+        """A cut at a watermark, with a partition of each read function of a placement.
+
+        Raises:
+            ConfigurationError: the cut is from a time when the stream had no functions of placements.
+            SpannerCdcError: the read functions cannot be listed.
+        """
+        return cut if self.functions is None else await self.functions.completed(cut, watermark)
 
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""
@@ -204,14 +250,19 @@ class OpenStream:
             return await current_timestamp(self.client)
 
         async with self._read_in_workers(metrics) as queries:
+            queried = QueriedStream(
+                self.stream.name,
+                queries,
+                SpannerClock(spanner_clock, self.now),
+                self.config.heartbeat,
+                WINDOW if self.stream.partition_mode == MUTABLE else None,
+            )
+            if self.functions is not None:
+                watch = FunctionsWatch(self.functions.lister, self.functions.listed, self.config.heartbeat)
+                starts = FirstStarts(self.stream.name, queries, spanner_clock, lambda: watch.functions)
+                queried = replace(queried, functions=watch, first_starts=starts)
             yield Scheduler(
-                QueriedStream(
-                    self.stream.name,
-                    queries,
-                    SpannerClock(spanner_clock, self.now),
-                    self.config.heartbeat,
-                    WINDOW if self.stream.partition_mode == MUTABLE else None,
-                ),
+                queried,
                 span,
                 sink,
                 seal_interval=seal_interval,
@@ -263,6 +314,10 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
             )
         if errors:
             raise ConfigurationError(errors)
+        lister = lister_of(client, dialect, stream, config.placements)
+        functions = None
+        if lister is not None:
+            functions = StreamFunctions(lister, await (lister.settled() if started else lister.first()))
         source = Source(
             config.project,
             config.instance,
@@ -271,4 +326,4 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
             dialect.default_schema or config.database,
         )
         now = await current_timestamp(client)
-        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched)
+        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched, functions)

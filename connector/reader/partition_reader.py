@@ -6,9 +6,9 @@ from contextlib import aclosing
 import grpc
 import tenacity
 
-from connector.core.records import partition_name
-from connector.core.timestamps import format_rfc3339
-from connector.errors import UnreachableError, UnreadableRecordError
+from connector.core.records import function_of, is_initial, partition_name
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import DataLostError, StreamGoneError, UnreachableError, UnreadableRecordError
 from connector.log import Log
 from connector.reader.bounds import Bounds
 from connector.reader.failing_queries import FailingQueries
@@ -24,6 +24,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 
 REFUSED_CREDENTIALS = 300.0
 """Seconds for which refused credentials are retried without an accepted query: the stream was opened with them."""
+
+_TOO_EARLY_END = "it ended before its partition did"
 
 _log = Log(__name__)
 
@@ -84,9 +86,9 @@ class PartitionReader:
         partition = self._graph[token]
         before, doubted = partition.progress, partition.doubted
         try:
-            if await self._query(token):
+            if await (self._query(token) if self._stream.first_starts is None else self._query_function(token)):
                 return True
-            broke = _ResumableError("it ended before its partition did")
+            broke = _ResumableError(_TOO_EARLY_END)
         except _ResumableError as error:
             broke = error
         if partition.doubted != doubted:
@@ -94,6 +96,8 @@ class PartitionReader:
             return False
         if partition.progress == before:
             raise broke
+        if is_initial(token):
+            return False  # its start was found
         if isinstance(broke.__cause__, SilentStreamError):
             self._failures.fell_silent(token, broke.__cause__, str(broke))
         _log.info("a partition's query is sent again", partition=partition_name(token), reason=str(broke))
@@ -135,6 +139,57 @@ class PartitionReader:
             self._state.changed.set()
         return finished
 
+    async def _query_function(self, token: str) -> bool:
+        """As :meth:`_query`, of a placement's function, which may be young, empty or gone."""
+        try:
+            finished = await self._query(token)
+            if not finished and is_initial(token) and self._graph[token].ends_at is None:
+                await self._find_start(token, None)
+        except DataLostError as error:
+            await self._find_start(token, error)
+            finished = False
+        except StreamGoneError:
+            if not self._graph[token].is_empty:
+                raise
+            self._graph.functions.gone(token)
+            self._state.changed.set()
+            return True
+        return finished
+
+    async def _find_start(self, token: str, refused: DataLostError | None) -> None:
+        """Finds the first start of the initial query of a placement's function.
+
+        Args:
+            token: its id.
+            refused: the refusal of its start; None if it has returned no partitions.
+
+        Raises:
+            DataLostError: the refusal, because it is not about such a function.
+            _ResumableError: that start cannot be found now, or the answer was wrong.
+            SpannerCdcError: it must not be tried again.
+        """
+        function, starts = function_of(token), self._stream.first_starts
+        if function is None or starts is None or not is_initial(token):
+            raise refused or _ResumableError(_TOO_EARLY_END)
+        start = self._graph.query_start(token)
+        try:
+            if refused is not None:
+                first: int | None = await starts.accepted(function, start)
+            else:
+                now = await self._stream.clock.read()
+                first = await starts.with_partitions(function, start, now)
+        except (grpc.RpcError, SilentStreamError, UnknownRecordError, UnreachableError) as error:
+            raise self._error(error, token, start) from error
+        if first == start:
+            raise _ResumableError(_TOO_EARLY_END if refused is None else refused.message) from refused
+        if first is None:
+            self._graph.functions.empty_until(token, now)
+        else:
+            self._graph.functions.asked_from(token, first)
+        self._state.changed.set()
+        if first is None:
+            await asyncio.sleep(self._stream.heartbeat / SECOND)
+
     async def _pull(self, token: str, start: int, bound: int | None) -> None:
         """Sends a query and takes what it returns, until it ends with OK."""
         progress = self._graph[token].progress
@@ -170,7 +225,13 @@ class PartitionReader:
                 ):
                     return _ResumableError(str(found))
                 where = partition_name(token)
-                return query_error(found, stream=self._stream.name, partition=where, start=format_rfc3339(start))
+                return query_error(
+                    found,
+                    stream=self._stream.name,
+                    partition=where,
+                    start=format_rfc3339(start),
+                    token=token,
+                )
             case UnknownRecordError():
                 return unreadable(self._stream.name, partition_name(token), error)
         return _ResumableError(str(error))

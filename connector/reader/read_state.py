@@ -9,6 +9,8 @@ from connector.core.epoch import MAX_BYTES, EpochBuffer
 from connector.core.partitions import CutPartition, Follows, PartitionGraph, follow_all
 from connector.core.timestamps import SECOND
 from connector.reader.flow_control import FlowControl
+from connector.reader.placements.first_starts import FirstStarts
+from connector.reader.placements.watching import FunctionsWatch
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQuery
@@ -33,6 +35,8 @@ class QueriedStream:
         heartbeat: the stream's, in nanoseconds.
         window: nanoseconds that the end of a query may lie past Spanner's clock and its start, at most; None where a
             query needs no end.
+        functions: watches the read functions; None where there is one alone, or the caller does.
+        first_starts: finds the first starts of young read functions; None likewise.
     """
 
     name: str
@@ -40,6 +44,8 @@ class QueriedStream:
     clock: SpannerClock
     heartbeat: int = SECOND
     window: int | None = None
+    functions: FunctionsWatch | None = None
+    first_starts: FirstStarts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class ReadState:
         self.flow = flow
         self.metrics = metrics
         self.graph = PartitionGraph(span.cut, watermark=span.watermark, end=span.end, follows=span.follows)
+        if stream.functions is not None:
+            stream.functions.begin(self.graph)
         self.buffer = EpochBuffer(span.watermark, max_bytes=min(MAX_BYTES, flow.budget))
         self.changed = asyncio.Event()
         """Set when the graph or the buffer have changed."""

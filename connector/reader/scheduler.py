@@ -18,6 +18,7 @@ from connector.errors import SpannerCdcError
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore, LatePolicy
 from connector.reader.partition_reader import PartitionReader
+from connector.reader.placements.watching import FunctionsWatch
 from connector.reader.read_state import QueriedStream, Range, ReadState
 from connector.reader.sealer import SealedEpochSink, Sealer
 from connector.reader.watermark_watchdog import WatermarkWatchdog
@@ -69,9 +70,11 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as tasks:
                 sealing = tasks.create_task(self._sealer.run(), name="sealer")
-                watching = tasks.create_task(self._watchdog.watch(), name="watchdog")
+                watching = [tasks.create_task(self._watchdog.watch(), name="watchdog")]
+                if (functions := self._state.stream.functions) is not None:
+                    watching.append(tasks.create_task(self._watch_functions(functions), name="read functions"))
                 reading = await self._main_loop(tasks)
-                for task in (watching, *reading):
+                for task in (*watching, *reading):
                     task.cancel()
                 self._sealer.wake()
                 await sealing
@@ -112,6 +115,14 @@ class Scheduler:
         """Reads a partition; its error stops the reader, which still seals what is complete."""
         try:
             await self._reader.read(token)
+        except SpannerCdcError as error:
+            self._error = self._error or error
+            self.stop()
+
+    async def _watch_functions(self, functions: FunctionsWatch) -> None:
+        """Watches the read functions; an error stops the reader, which still seals what is complete."""
+        try:
+            await functions.watch(self._state.graph, self._state.changed.set)
         except SpannerCdcError as error:
             self._error = self._error or error
             self.stop()

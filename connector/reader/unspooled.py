@@ -7,14 +7,11 @@ import pyarrow as pa
 
 from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.core.epoch import SealedEpoch
-from connector.core.partitions import CutPartition
 from connector.core.position import Position
-from connector.core.records import INITIAL_TOKEN
 from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import SECOND
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.read_state import Range
 from connector.reader.sealer import SealedEpochSink
 from connector.reader.starting import start_of
 from connector.reader.stopping import StopRequest
@@ -106,7 +103,7 @@ async def read_unspooled(
         stream.warn_of_tables()
         end = stream.end()
         start = await start_of(stream, config.start, end)
-        span = Range((CutPartition(INITIAL_TOKEN, start),), start - 1, end)
+        span = await stream.range_from(start, end)
         interval = seal_interval(config.heartbeat)
         async with (
             stream.scheduler(span, sink_of(stream), seal_interval=interval, metrics=metrics) as scheduler,

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from connector.core.health.retries import Cause
+from connector.core.records import INITIAL_TOKEN, function_of, is_initial, token_of
 from connector.core.timestamps import parse
 from connector.errors import (
     ConfigurationError,
@@ -314,7 +315,9 @@ def gone_container(found: CallError) -> str:
     return match[1].lower() if match else ""
 
 
-def query_error(found: CallError, *, stream: str, partition: str, start: str) -> SpannerCdcError:
+def query_error(
+    found: CallError, *, stream: str, partition: str, start: str, token: str = INITIAL_TOKEN
+) -> SpannerCdcError:
     """The error to report for a change stream query that cannot be retried.
 
     Args:
@@ -322,7 +325,9 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         stream: the change stream's name.
         partition: the name of the partition in messages.
         start: the timestamp at which the query started.
+        token: the partition's id.
     """
+    function = function_of(token)
     where = f"change stream {stream}, {partition}, from {start}"
     message = found.message
     if found.code is grpc.StatusCode.OUT_OF_RANGE and _TOO_OLD.search(message):
@@ -333,7 +338,7 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         )
     if found.code is grpc.StatusCode.OUT_OF_RANGE and "too far in the future" in message:
         return _rejected(f"the start is in the future: {where} ({found})", "Choose a source.start that has passed")
-    if found.code in _OF_BOUNDS and "heartbeat" in message:
+    if found.code in _OF_BOUNDS and "heartbeat" in message and not _stream_is_gone(found):  # it may have the statement
         return _rejected(
             f"the heartbeat is refused: {where} ({found})", "Set source.heartbeat: 1s; up to 300s is taken"
         )
@@ -343,6 +348,8 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         return denied(found, where)
     if container := gone_container(found):
         return StreamGoneError(f"the {container} is gone: {where} ({found})", hint="Nothing that was sealed is lost.")
+    if function is not None and (error := _function_error(found, token, function, where)):
+        return error
     if _stream_is_gone(found):
         return StreamGoneError(
             f"the change stream is gone: {where} ({found})",
@@ -350,6 +357,32 @@ def query_error(found: CallError, *, stream: str, partition: str, start: str) ->
         )
     return StreamError(f"cannot read {where} ({found})")
 
+
+def _function_error(found: CallError, token: str, function: str, where: str) -> SpannerCdcError | None:
+    """The error of a query of a placement's read function, where it has another meaning than of a stream's only one."""
+    if _OTHER_FUNCTION in found.message:
+        return StreamError(
+            f"partition token {token_of(token)} was sent to read function {function}, to which it does not belong:"
+            f" {where} ({found})",
+            hint="Nothing was skipped. Report this line, which has no value of a row.",
+        )
+    if _stream_is_gone(found):
+        return StreamGoneError(
+            f"read function {function} is gone, and not all of it was read: {where} ({found})",
+            hint="What was sealed is kept. Its placement was dropped before its records were read, or the change stream"
+            " was: the rest of it cannot be read.",
+        )
+    if is_initial(token) and found.code in _OF_BOUNDS and "start_timestamp" in found.message:
+        return DataLostError(
+            f"read function {function} refuses the start: {where} ({found})",
+            hint="Nothing was skipped. Choose a later source.start.",
+            earliest=_earliest(found.message),
+        )
+    return None
+
+
+_OTHER_FUNCTION = "does not belong to the placement TVF"
+"""In the message about a token that was sent to the function of another placement."""
 
 _TABLES_NEED = (
     "Reading tables needs roles/spanner.databaseReader, or a database_role with SELECT on them; Data Boost needs"

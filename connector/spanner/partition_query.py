@@ -11,11 +11,12 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 
 from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
 from connector.core.dialects import BY_NAME, Dialect
-from connector.core.records import INITIAL_TOKEN, timestamp_of
+from connector.core.records import function_of, timestamp_of, token_of
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spanner.client import INT64, STRING, TIMESTAMP, Parameter, SpannerClient
 from connector.spanner.decoding.decoder import Decoder, Item, decoder
@@ -38,6 +39,7 @@ class SilentStreamError(Exception):
 class PartitionQuery:
     """A query of a partition: from ``start`` to ``end``, both inclusive, Unix nanoseconds.
 
+    ``token`` is the partition's id, which names its read function if the change stream has several.
     ``timeouts`` is how many of the partition's queries in a row before it timed out without moving its progress.
     """
 
@@ -85,7 +87,7 @@ class PartitionQueries:
         behind: bool | None = None,
     ) -> None:
         self._client = client
-        self._sql = dialect.query(change_stream, partition_mode)
+        self._statement = partial(dialect.query, change_stream, partition_mode)
         self._names = dialect.parameters
         self._heartbeat = heartbeat
         self._decoder = decoder
@@ -104,13 +106,14 @@ class PartitionQueries:
         parameters = {
             start: Parameter(format_rfc3339(query.start), TIMESTAMP),
             end: Parameter(None if query.end is None else format_rfc3339(query.end), TIMESTAMP),
-            token: Parameter(None if query.token == INITIAL_TOKEN else query.token, STRING),
+            token: Parameter(token_of(query.token) or None, STRING),
             heartbeat: Parameter(str(self._heartbeat * 1000 // SECOND), INT64),
         }
+        sql = self._statement(function_of(query.token))
         decode = self._decoder()
         behind = self._clock() - query.start > BEHIND if self._behind is None else self._behind
         with closing(MessageTimeout(patience(self._heartbeat, query.timeouts) / SECOND)) as timeout:
-            async with aclosing(self._client.stream(self._sql, parameters, behind=behind)) as stream:
+            async with aclosing(self._client.stream(sql, parameters, behind=behind)) as stream:
                 while True:
                     try:
                         with timeout:

@@ -6,12 +6,23 @@ manifests name that file, its size and its checksum, and hold only the partition
 Once those differences have taken as many bytes as the file, the next manifest has a new file. A file is never changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import orjson
 
+from connector.core.records import function_of, partition_id, token_of
 from connector.core.timestamps import format_rfc3339, parse
-from connector.spool.manifest import VERSION, CutFile, CutToken, Manifest, corrupt, crc32c, load_document
+from connector.spool.manifest import (
+    FUNCTIONS_VERSION,
+    VERSION,
+    CutFile,
+    CutToken,
+    Manifest,
+    RemovedPartition,
+    corrupt,
+    crc32c,
+    load_document,
+)
 from connector.spool.storage.store import FileReader, FileStore
 
 INLINE = 64
@@ -41,7 +52,7 @@ class CutWriter:
 
         Args:
             epoch: its number.
-            starts: the start timestamp of each token of the cut, in order.
+            starts: the start timestamp of each partition of the cut, by its id, in order.
 
         Raises:
             SpoolError: the disk refuses.
@@ -53,18 +64,35 @@ class CutWriter:
             added, removed = dict(starts.items() - self._held.items()), self._held.keys() - starts.keys()
             self._spent += sum(len(token) + _ENTRY for token in (*added, *removed))
             if self._spent <= self._file.bytes:
-                changes = {"added": _tokens(added), "removed": tuple(sorted(removed))}
+                changes = {"added": _tokens(added), "removed": tuple(map(_removed, sorted(removed)))}
                 return (), self._file.model_copy(update=changes)
         self._file, self._held, self._spent = self._write(epoch, starts), starts, 0
         return (), self._file
 
     def _write(self, epoch: int, starts: Mapping[str, int]) -> CutFile:
         ordered = sorted(starts.items(), key=_in_order)
-        tokens = [{"token": token, "start_timestamp": format_rfc3339(start)} for token, start in ordered]
-        data = orjson.dumps({"version": VERSION, "cut": tokens})
+        tokens = [
+            {"token": token_of(one), "start_timestamp": format_rfc3339(start), **_named(function_of(one))}
+            for one, start in ordered
+        ]
+        data = orjson.dumps({"version": version_of(starts), "cut": tokens})
         path = cut_path(epoch, self._writer)
         self._storage.replace(path, data)
         return CutFile(path=path, bytes=len(data), crc32c=crc32c(data), added=(), removed=())
+
+
+def version_of(partitions: Iterable[str]) -> int:
+    """The version of a document that names these partitions, by their ids."""
+    return FUNCTIONS_VERSION if any(function_of(one) is not None for one in partitions) else VERSION
+
+
+def _named(function: str | None) -> dict[str, str]:
+    return {} if function is None else {"function": function}
+
+
+def _removed(partition: str) -> str | RemovedPartition:
+    function = function_of(partition)
+    return token_of(partition) if function is None else RemovedPartition(token=token_of(partition), function=function)
 
 
 def cut_path(epoch: int, writer: str) -> str:
@@ -82,10 +110,10 @@ def read_cut(storage: FileReader, manifest: Manifest) -> tuple[CutToken, ...]:
     if file is None:
         return manifest.cut
     starts = _read(storage, file)
-    for token in file.removed:
+    for token in file.removed_ids:
         if starts.pop(token, None) is None:
             raise corrupt(storage.full(file.path), f"a partition that epoch {manifest.epoch} removes is not in it")
-    starts.update((at.token, at.start_timestamp) for at in file.added)
+    starts.update((at.id, at.start_timestamp) for at in file.added)
     return _tokens(dict(sorted(starts.items(), key=_in_order)))
 
 
@@ -97,11 +125,11 @@ def _read(storage: FileReader, file: CutFile) -> dict[str, int]:
         raise corrupt(path, "it is missing") from error
     if len(data) != file.bytes or crc32c(data) != file.crc32c:
         raise corrupt(path, "its checksum does not match")
-    node = load_document(data, path, VERSION)
+    node = load_document(data, path, FUNCTIONS_VERSION)
     try:
         tokens = node["cut"]
         assert isinstance(tokens, list)
-        return {at["token"]: parse(at["start_timestamp"]) for at in tokens}
+        return {partition_id(at["token"], at.get("function")): parse(at["start_timestamp"]) for at in tokens}
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise corrupt(path, "it is not a valid cut") from error
 
@@ -112,4 +140,4 @@ def _in_order(at: tuple[str, int]) -> tuple[int, str]:
 
 
 def _tokens(starts: Mapping[str, int]) -> tuple[CutToken, ...]:
-    return tuple(CutToken(token=token, start_timestamp=start) for token, start in starts.items())
+    return tuple(CutToken.of(one, start) for one, start in starts.items())

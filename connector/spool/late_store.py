@@ -22,7 +22,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
-from connector.core.records import ChildPartitionsRecord, PartitionStartRecord, Record
+from connector.core.records import (
+    ChildPartitionsRecord,
+    PartitionStartRecord,
+    Record,
+    function_of,
+    partition_id,
+    token_of,
+)
 from connector.core.timestamps import format_rfc3339
 from connector.errors import StreamError
 from connector.spool.manifest import Timestamp, corrupt, load_document
@@ -63,6 +70,7 @@ class _Announcement(BaseModel):
     watermark: Timestamp
     delivered: Timestamp
     announces: _Announces
+    function: str | None = None
 
 
 def late_report(spool: Spool) -> LateReport:
@@ -106,7 +114,7 @@ def with_announced_late(
         start = one.announces.start
         if start > watermark or watermark > one.watermark:
             continue
-        for token in one.announces.tokens:
+        for token in (partition_id(token, one.function) for token in one.announces.tokens):
             if token in partitions or watermark <= one.delivered:
                 partitions[token] = CutPartition(token, start, is_late=continues)
     return tuple(partitions.values())
@@ -179,10 +187,12 @@ def _document(late: LateRecord, now: int) -> tuple[str, bytes]:
     record = _record(late.record)
     named = {name: value for name, value in record.items() if name != "read_timestamp"}
     digest = blake2b(_to_json([late.partition, named]), digest_size=10).hexdigest()
+    function = function_of(late.partition)
     document = {
         "version": _VERSION,
         "kind": late.kind,
-        "partition": late.partition,
+        "partition": token_of(late.partition),
+        **({} if function is None else {"function": function}),
         "proved_up_to": format_rfc3339(late.passed),
         "watermark": format_rfc3339(late.watermark),
         "delivered": format_rfc3339(late.delivered),

@@ -9,8 +9,18 @@ from typing import Annotated
 
 import google_crc32c
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
+from connector.core.records import function_of, partition_id, token_of
 from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
 
@@ -23,6 +33,10 @@ CUT_VERSION = 3
 
 PARTS_VERSION = 4
 """Version of a manifest whose segments tasks of Spark have written: an older program would delete them as strays."""
+
+FUNCTIONS_VERSION = 5
+"""Version of a manifest whose partitions are of several read functions, and of its cut's file: an older program would
+send their tokens to another function. The header of such a spool has this version, too."""
 
 
 def _parse_timestamp(value: object) -> object:
@@ -61,10 +75,43 @@ class SegmentFile(_Document):
 
 
 class CutToken(_Document):
-    """A partition from which reading continues; the empty token is the initial query."""
+    """A partition from which reading continues; the empty token is the initial query.
+
+    ``function`` is the read function that it belongs to, or absent if the change stream has one alone.
+    """
 
     token: str
     start_timestamp: Timestamp
+    function: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The partition's id."""
+        return partition_id(self.token, self.function)
+
+    @classmethod
+    def of(cls, partition: str, start: int) -> "CutToken":
+        """The entry of a partition, by its id."""
+        return cls(token=token_of(partition), start_timestamp=start, function=function_of(partition))
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        node: dict[str, object] = serialize(self)
+        if self.function is None:
+            del node["function"]
+        return node
+
+
+class RemovedPartition(_Document):
+    """A partition that a cut no longer has, where the change stream has several read functions."""
+
+    token: str
+    function: str
+
+    @property
+    def id(self) -> str:
+        """The partition's id."""
+        return partition_id(self.token, self.function)
 
 
 class CutFile(_Document):
@@ -77,7 +124,12 @@ class CutFile(_Document):
     bytes: int = Field(ge=0)
     crc32c: str
     added: tuple[CutToken, ...]
-    removed: tuple[str, ...]
+    removed: tuple[str | RemovedPartition, ...]
+
+    @property
+    def removed_ids(self) -> tuple[str, ...]:
+        """The ids of the removed partitions."""
+        return tuple(partition_id(one) if isinstance(one, str) else one.id for one in self.removed)
 
 
 class Gap(_Document):
@@ -156,7 +208,7 @@ class Manifest(_Document):
         Raises:
             SpoolError: it is corrupt, or of a newer version; ``path`` is named.
         """
-        node = load_document(data, path, PARTS_VERSION)
+        node = load_document(data, path, FUNCTIONS_VERSION)
         checksum = node.pop("crc32c", None)
         if checksum != _checksum(node):
             raise corrupt(path, "its checksum does not match")

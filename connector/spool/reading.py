@@ -30,6 +30,7 @@ from connector.core.schemas import TableSchema
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool.cuts import read_cut
 from connector.spool.manifest import (
+    FUNCTIONS_VERSION,
     VERSION,
     CutToken,
     Manifest,
@@ -57,6 +58,7 @@ class SpoolHeader(BaseModel):
         start: ``requested_start``, resolved once by Spanner's clock.
         schema_keys: of the watched tables at the start.
         default_schema: the name in events of the schema of tables without one; None in the spool of an older program.
+        placements: the placements that are read, () for all; None if the stream has one read function alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -68,6 +70,31 @@ class SpoolHeader(BaseModel):
     requested_start: str
     schema_keys: dict[str, str]
     default_schema: str | None = None
+    placements: tuple[str, ...] | None = None
+
+    def check_placements(self, placements: Sequence[str] | None, path: str) -> None:
+        """Checks that a run reads the placements that the spool is of.
+
+        Args:
+            placements: those of the run, as of the attribute.
+            path: the spool's.
+
+        Raises:
+            SpoolMismatchError: it reads others.
+        """
+        if (None if placements is None else sorted(placements)) != (
+            None if self.placements is None else sorted(self.placements)
+        ):
+            raise SpoolMismatchError(
+                f"the spool at {path} is of {_placed(self.placements)}, not of {_placed(placements)}",
+                hint="Choose another spool.path, or the source.placements that it was started with.",
+            )
+
+
+def _placed(placements: Sequence[str] | None) -> str:
+    if placements is None:
+        return "a change stream with one read function alone"
+    return f"the placements {', '.join(placements)}" if placements else "all placements"
 
 
 class Spool:
@@ -105,20 +132,21 @@ class Spool:
         Raises:
             FileNotFoundError: there is no spool yet.
         """
-        return self.document("spool.json", SpoolHeader, "fields are missing")
+        return self.document("spool.json", SpoolHeader, "fields are missing", version=FUNCTIONS_VERSION)
 
-    def document(self, path: str, kind: type[_Model], lack: str) -> _Model:
+    def document(self, path: str, kind: type[_Model], lack: str, *, version: int = VERSION) -> _Model:
         """A small document of the spool.
 
         Args:
             path: relative to the spool.
             kind: the document's model.
             lack: the reason in the error's message if the file is not a valid document of that kind.
+            version: the newest version that is known.
 
         Raises:
             FileNotFoundError: there is no such file.
         """
-        node = self._document(path)
+        node = self._document(path, version)
         try:
             return kind.model_validate(node)
         except ValidationError as error:
@@ -273,8 +301,8 @@ class Spool:
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
 
-    def _document(self, path: str) -> dict[str, object]:
-        return load_document(self._storage.read(path).to_pybytes(), self._full(path), VERSION)
+    def _document(self, path: str, version: int = VERSION) -> dict[str, object]:
+        return load_document(self._storage.read(path).to_pybytes(), self._full(path), version)
 
     def _full(self, path: str) -> str:
         return self._storage.full(path)

@@ -21,9 +21,17 @@ from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
-from connector.spool.cuts import CutWriter, cut_path
+from connector.spool.cuts import CutWriter, cut_path, version_of
 from connector.spool.guards import create_epoch, update
-from connector.spool.manifest import CUT_VERSION, PARTS_VERSION, VERSION, Manifest, SegmentFile, SourceName
+from connector.spool.manifest import (
+    CUT_VERSION,
+    FUNCTIONS_VERSION,
+    PARTS_VERSION,
+    VERSION,
+    Manifest,
+    SegmentFile,
+    SourceName,
+)
 from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
 from connector.spool.retention.pruning import NOT_KEPT, PRUNE_GRACE, Keeping, SpoolRetention
 from connector.spool.segments import SegmentBuffer
@@ -53,6 +61,7 @@ def initialize(
     schemas: Iterable[TableSchema],
     *,
     default_schema: str | None = None,
+    placements: Sequence[str] | None = None,
     before: bytes | None = None,
 ) -> SpoolHeader:
     """Writes the header of a spool without epochs: which stream, since when, and the schemas at the start.
@@ -64,6 +73,7 @@ def initialize(
         requested_start: as it was configured; a restart with the same value does not resolve it again.
         schemas: of the watched tables.
         default_schema: the name in events of the schema of tables without one; None if it is not known.
+        placements: those that are read, () for all; None if the stream has one read function alone.
         before: the bytes of the header that this one replaces; the spool keeps its id.
 
     Raises:
@@ -79,6 +89,8 @@ def initialize(
         requested_start=requested_start,
         schema_keys={schema.table: schema.key for schema in known},
         default_schema=default_schema,
+        placements=None if placements is None else tuple(placements),
+        version=VERSION if placements is None else FUNCTIONS_VERSION,
     )
     update(spool, "spool.json", before, to_json(header))
     return header
@@ -103,7 +115,7 @@ def checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:
     return ResumePoint(
         latest,
         manifest.watermark_high,
-        tuple(CutPartition(at.token, at.start_timestamp) for at in spool.cut(manifest)),
+        tuple(CutPartition(at.id, at.start_timestamp) for at in spool.cut(manifest)),
         _schemas(spool, manifest.schema_keys),
     )
 
@@ -251,9 +263,10 @@ class SpoolWriter:
         for key in self.registry.schemas.keys() - self._written:
             self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
-        tokens, cut_file = self._cuts.placed(number, {at.token: at.start_timestamp for at in cut})
+        starts = {at.token: at.start_timestamp for at in cut}
+        tokens, cut_file = self._cuts.placed(number, starts)
         manifest = Manifest(
-            version=max(version, CUT_VERSION if cut_file else VERSION),
+            version=max(version, CUT_VERSION if cut_file else VERSION, version_of(starts)),
             epoch=number,
             spool_id=self._header.spool_id,
             source=self._header.source,

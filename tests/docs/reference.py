@@ -145,6 +145,8 @@ def _type(info: FieldInfo) -> str:
         return "mapping"
     if type(None) in get_args(kind):
         kind = choices[0]
+    if get_origin(kind) is tuple:
+        return "list of texts"
     if get_origin(kind) is not None and any(getattr(one, "func", None) is parse_timestamp for one in get_args(kind)):
         return "time"
     if is_dataclass(kind):

@@ -12,7 +12,7 @@ class Follows(Protocol):
         """True if the graph adds the child.
 
         Args:
-            announcer: the token of the partition that returned the announcement.
+            announcer: the id of the partition that returned the announcement.
             child: what it announces.
             parents: the child's parents with the announcer; empty in the MUTABLE_KEY_RANGE mode.
         """

@@ -20,21 +20,29 @@ partitions have no parents here: none waits for another, and the cut at W is eve
 moves between them needs no barrier, because an epoch closes only when all partitions have passed W, and is sorted by
 commit timestamp.
 
+A token here is the id of a partition: :func:`connector.core.records.partition_id`. A change stream may have several
+read functions, one for each placement, each with tokens of its own. What a partition announces belongs to its function.
+Functions appear while the stream is read, and one that did not exist at a timestamp has only records after it. So the
+watermark does not pass the timestamp as of which they were listed last: :mod:`connector.core.partitions.functions`.
+
 All timestamps are integers, Unix nanoseconds.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from connector.core.partitions.churn import churn_of
 from connector.core.partitions.following import Follows, follow_all
+from connector.core.partitions.functions import ReadFunctions
 from connector.core.partitions.indexes import LeastProgress, WaitingPartitions
 from connector.core.partitions.partition import NOTHING, CutPartition, Partition, PartitionChange, PartitionState
 from connector.core.records import (
-    INITIAL_TOKEN,
     ChildPartitionsRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    beside,
+    is_initial,
 )
 
 
@@ -65,6 +73,8 @@ class PartitionGraph:
         self._ended: dict[str, Partition] = {}
         self.unfinished = 0
         """The number of partitions that have not finished."""
+        self.functions = ReadFunctions(self._partitions, self._add_initial, self._finish)
+        """The read functions, if the change stream has several."""
         self.churn: Counter[str] = Counter()
         """The number of splits, merges and moves crossed; in the mutable mode starts, ends and moves."""
         for at in cut:
@@ -126,17 +136,19 @@ class PartitionGraph:
         if least is None and self._follows is not follow_all:
             least = self._end  # all have ended, and others follow their children
         if least is not None:
-            self._watermark = max(self._watermark, least if self._end is None else min(least, self._end))
+            bounds = [bound for bound in (self._end, self.functions.listed_at) if bound is not None]
+            self._watermark = max(self._watermark, min([least, *bounds]))
         return self._watermark
 
     def cut(self, watermark: int) -> list[CutPartition]:
         """The partitions from which a reader that has everything up to ``watermark`` resumes.
 
         These are the partitions alive at the first instant after it, without those that a parent in the cut announces
-        again. Together with the watermark they are a complete checkpoint.
+        again. Together with the watermark they are a complete checkpoint. The initial query of a function without
+        partitions is left out: the function is asked again if it is listed, and nothing is missing if it is not.
         """
         instant = watermark + 1
-        alive = {p.token: p for p in self._partitions.values() if p.alive_at(instant)}
+        alive = {p.token: p for p in self._partitions.values() if p.alive_at(instant) and not p.is_empty}
         chosen = sorted((p.start, p.token) for p in alive.values() if alive.keys().isdisjoint(p.parents))
         return [CutPartition(token, start) for start, token in chosen]
 
@@ -157,8 +169,8 @@ class PartitionGraph:
         The initial query starts at the start each time: from a later timestamp it returns other partitions.
         """
         partition = self._partitions[token]
-        if token == INITIAL_TOKEN:
-            return partition.start
+        if is_initial(token):
+            return partition.first or partition.start
         return max(partition.start, partition.progress, partition.start if partition.is_late else self._floor)
 
     def is_laggard(self, token: str) -> bool:
@@ -188,7 +200,7 @@ class PartitionGraph:
         The initial query proves nothing until it has finished: the partitions it returns may start at different
         instants.
         """
-        if token != INITIAL_TOKEN:
+        if not is_initial(token):
             self._partitions[token].prove(timestamp)
 
     def announced(self, token: str, record: ChildPartitionsRecord) -> None:
@@ -199,11 +211,12 @@ class PartitionGraph:
             return
         parent.ends(record.start_timestamp)
         for child in record.children:
-            parent.children.add(child.token)
-            if child.token not in self._partitions:
+            name = beside(token, child.token)
+            parent.children.add(name)
+            if name not in self._partitions:
                 # The initial query is not named among the parents of those it returns, yet they follow it.
-                announced = self._announced_child(child.token, record.start_timestamp)
-                self._discovered(token, announced, child.parents | {token})
+                announced = self._announced_child(name, record.start_timestamp)
+                self._discovered(token, announced, frozenset(beside(token, one) for one in child.parents) | {token})
         self.proved(token, record.start_timestamp - 1)
 
     def _leaves_to_next(self, token: str, start: int) -> bool:
@@ -213,7 +226,7 @@ class PartitionGraph:
         window and another did not, no report of a single window would show whether a reader follows the child.
         """
         ends_before = self._end is not None and start > self._end
-        return ends_before and self._follows is not follow_all and token != INITIAL_TOKEN
+        return ends_before and self._follows is not follow_all and not is_initial(token)
 
     def started(self, token: str, record: PartitionStartRecord) -> None:
         """The partition returned a partition start record; only those that the initial query returns follow it.
@@ -223,15 +236,15 @@ class PartitionGraph:
         """
         announcer = self._partitions[token]
         parents: frozenset[str] = frozenset()
-        if token == INITIAL_TOKEN:
+        if is_initial(token):
             announcer.ends(record.start_timestamp)
             parents = frozenset({token})
         elif announcer.proved < record.start_timestamp <= announcer.progress:
             return  # a repeat: the partitions it names are known, or have ended and are forgotten
-        for started in record.tokens:
+        for started in (beside(token, one) for one in record.tokens):
             if started not in self._partitions:
                 announced = self._announced_child(started, record.start_timestamp)
-                self.churn["starts"] += self._discovered(token, announced, parents) and token != INITIAL_TOKEN
+                self.churn["starts"] += self._discovered(token, announced, parents) and not is_initial(token)
         self.proved(token, record.start_timestamp - 1)
 
     def moved(self, token: str, record: PartitionEventRecord) -> None:
@@ -263,7 +276,7 @@ class PartitionGraph:
         if partition.ending:
             self._finish(partition)
             return True
-        if partition.ends_at is not None or token == INITIAL_TOKEN:
+        if partition.ends_at is not None or is_initial(token):
             return False  # an initial query that returned nothing finishes nothing, wherever it ended
         if proven is not None:
             partition.confirm_bound(proven)
@@ -279,28 +292,7 @@ class PartitionGraph:
 
     def _finish(self, partition: Partition) -> None:
         self._move(partition, PartitionChange.ENDED_FOR_GOOD)
-        self.churn.update(self._churn_of(partition))
-
-    def _churn_of(self, parent: Partition) -> Counter[str]:
-        """The splits, merges, moves and ends that a partition which has just finished adds to the count.
-
-        A merge counts once, when the last of its parents that are known finishes. The initial query counts for nothing.
-        """
-        churn: Counter[str] = Counter()
-        if parent.token == INITIAL_TOKEN:
-            return churn
-        if not parent.children:
-            return Counter(ends=1)
-        known = [self._partitions[token] for token in parent.children if token in self._partitions]
-        merged = [child for child in known if len(child.parents) > 1]
-        for child in merged:
-            parents = [self._partitions[token] for token in child.parents if token in self._partitions]
-            churn["merges"] += all(one.state is PartitionState.FINISHED for one in parents)
-        if len(parent.children) > 1:
-            churn["splits"] += 1
-        elif not merged:
-            churn["moves"] += 1
-        return churn
+        self.churn.update(churn_of(partition, self._partitions))
 
     def _reached_end(self, partition: Partition) -> bool:
         if self._end is None or partition.progress < self._end:
@@ -317,6 +309,12 @@ class PartitionGraph:
 
     def _announced_child(self, token: str, start: int) -> CutPartition:
         return CutPartition(token, start, is_late=start <= self._watermark)
+
+    def _add_initial(self, token: str) -> None:
+        self._ended.pop(token, None)  # a function of that name may have ended before
+        self._add(
+            token, max(self._watermark, self.functions.listed_at or self._watermark) + 1, frozenset(), is_late=False
+        )
 
     def _add(self, token: str, start: int, parents: frozenset[str], *, is_late: bool) -> None:
         # One that is announced too late is read from its start all the same: it may have ended by the watermark.

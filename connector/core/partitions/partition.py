@@ -48,7 +48,7 @@ class IllegalTransitionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CutPartition:
-    """A partition of a cut: its token (empty for the initial query) and its start timestamp.
+    """A partition of a cut: its id (empty for the initial query of a stream's only function) and its start timestamp.
 
     One that ``is_late`` was announced after the watermark had passed its start. It is read from its start all the same.
     """
@@ -85,6 +85,10 @@ class Partition:
     """True if its end record has come, after which there are no records."""
     is_late: bool = False
     """True if it was announced after the watermark had passed its start."""
+    first: int | None = None
+    """Of an initial query: the first start that its function accepts, if it is later than ``start``."""
+    is_empty: bool = False
+    """True for the initial query of a function that had no partitions when it was asked last."""
     doubted: tuple[int, int] | None = None
     """An end bound that one clean end has proven, and the progress then; see :meth:`confirm_bound`."""
 

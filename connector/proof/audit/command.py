@@ -12,8 +12,6 @@ from pathlib import Path
 from connector.config.loading import Config, load, validated
 from connector.config.sections import SourceConfig
 from connector.config.values import parse_timestamp
-from connector.core.partitions import CutPartition
-from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, terminal
@@ -22,7 +20,6 @@ from connector.proof.audit.findings import AuditFindings, Kind
 from connector.proof.audit.spans import CommitSpan, parse_share, sampled, without
 from connector.proof.audit.spool_rows import AuditedSpool
 from connector.reader.change_stream import OpenStream, opened
-from connector.reader.read_state import Range
 from connector.reader.starting import first_start
 from connector.reader.stopping import StopRequest
 from connector.spool.gaps import GapRecord, gaps
@@ -263,7 +260,7 @@ async def _compare(
 ) -> None:
     """Reads and compares a span."""
     sink = ComparingSink(stream.source, tuple(stream.stream.tables), stream.filter, spool.rows(span), report.totals)
-    what = Range((CutPartition(INITIAL_TOKEN, span.start),), span.start - 1, span.end)
+    what = await stream.range_from(span.start, span.end)
     async with (
         stream.scheduler(what, sink, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
         stop.draining(scheduler),

@@ -6,10 +6,11 @@ import orjson
 import pytest
 
 from connector.core.partitions import CutPartition
+from connector.core.records import partition_id
 from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.cuts import INLINE
-from connector.spool.manifest import CUT_VERSION, VERSION, Manifest, load_document
+from connector.spool.manifest import CUT_VERSION, FUNCTIONS_VERSION, VERSION, CutToken, Manifest, load_document
 from connector.spool.reading import Spool, manifest_path
 from connector.spool.writing import SpoolWriter, checkpoint, initialize
 from tests.connector.builders import AT
@@ -34,7 +35,7 @@ def seal(writer: SpoolWriter, cut: Cut) -> Manifest:
 
 
 def read(spool: Spool, epoch: int) -> Cut:
-    return tuple(CutPartition(at.token, at.start_timestamp) for at in spool.cut(spool.manifest(epoch)))
+    return tuple(CutPartition(at.id, at.start_timestamp) for at in spool.cut(spool.manifest(epoch)))
 
 
 def test_a_small_cut_stands_in_the_manifest_as_ever(spool: Spool) -> None:
@@ -146,3 +147,28 @@ def test_a_damaged_file_of_a_cut_is_refused_with_one_line(spool: Spool, damage: 
             spool.storage.replace(path, b'{"version":1}')
     with pytest.raises(SpoolError, match=r"corrupt file .*cuts/.*json: it"):
         checkpoint(spool, spool.header())
+
+
+def test_partitions_of_several_functions_keep_them_in_a_manifest_that_older_programs_refuse(spool: Spool) -> None:
+    cut = tuple(CutPartition(partition_id("a", function), AT) for function in ("F", "G"))
+    manifest = seal(writer_of(spool), cut)
+    assert manifest.version == FUNCTIONS_VERSION
+    assert manifest.cut == tuple(CutToken(token="a", start_timestamp=AT, function=function) for function in ("F", "G"))
+    assert read(spool, 1) == checkpoint(spool, spool.header()).cut == cut
+
+
+def test_a_large_cut_of_several_functions_is_read_as_it_was_written(spool: Spool) -> None:
+    writer = writer_of(spool)
+    cuts = [
+        tuple(
+            CutPartition(partition_id(f"{number:0100d}", function), AT + number)
+            for number in range(first, first + 100)
+            for function in ("F", "G")
+        )
+        for first in (0, 1, 3)
+    ]
+    manifests = [seal(writer, cut) for cut in cuts]
+    assert [set(read(spool, epoch)) for epoch in (1, 2, 3)] == [set(cut) for cut in cuts]
+    assert {manifest.version for manifest in manifests} == {FUNCTIONS_VERSION}
+    assert [len(one.cut_file.removed) for one in manifests if one.cut_file] == [0, 2, 6]
+    assert load_document(spool.storage.read(f"{manifests[0].cut_file.path}").to_pybytes(), "", 9)["version"] == 5  # type: ignore[union-attr]

@@ -112,10 +112,10 @@ def test_a_manifest_with_zeros_at_its_end_is_refused() -> None:
 
 def test_a_newer_version_is_refused_with_one_line_that_says_what_to_do() -> None:
     with pytest.raises(SpoolError) as raised:
-        Manifest.from_json(rewritten(version=5), "/spool/3.json")
+        Manifest.from_json(rewritten(version=6), "/spool/3.json")
     message = str(raised.value)
     assert message == (
-        "/spool/3.json is of version 5, newer than this program's 4. Use the newer spanner-cdc that wrote it."
+        "/spool/3.json is of version 6, newer than this program's 5. Use the newer spanner-cdc that wrote it."
     )
 
 

@@ -12,9 +12,10 @@ from connector.core.changes import Changes
 from connector.core.epoch import EpochBuffer
 from connector.core.partitions import PartitionGraph
 from connector.core.records import DataChangeRecord
+from connector.core.timestamps import SECOND
 from emulator.scenario.history import PartitionMode
-from emulator.scenario.scenario import steady
-from emulator.scripted.fault_plan import RECOVERABLE
+from emulator.scenario.scenario import Scenario, steady
+from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
 from tests.property.effort import share_of
 from tests.property.reading import mutants
 from tests.property.reading.whole_reader import ORIGIN, WholeReader, of_seed
@@ -37,6 +38,36 @@ def test_random_histories_are_delivered_once_in_commit_order_through_faults_and_
             counts += reader.scenario.churn
     happened = {kind.value for kind in RECOVERABLE} | {"crashes", "splits", "merges", "moves", "starts", "ends"}
     assert happened | {"columns", "records"} <= set(counts), "a disturbance never happened"
+
+
+@pytest.mark.parametrize("seed", range(max(SEEDS // 4, 12)))
+def test_histories_of_placements_are_delivered_once_in_commit_order_through_faults_and_crashes(seed: int) -> None:
+    reader = of_seed(seed, placements=1 + seed % 3)
+    reader.run()
+    assert reader.scenario.placements is not None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_placements_that_are_dropped_end_cleanly(seed: int) -> None:
+    scenario = Scenario.generate(seed, origin=ORIGIN, seconds=60, transactions=80, churn=20, placements=4)
+    assert scenario.placements is not None
+    for one in scenario.placements.each:
+        if one.emptied:
+            one.dropped = one.emptied + (2 + seed % 3) * SECOND
+            one.function_dropped = one.dropped + (seed % 2) * 5 * SECOND
+    WholeReader(seed, scenario, crashes=seed % 3, faults=FaultPlan()).run()
+
+
+def test_a_reader_whose_watermark_does_not_wait_for_the_list_of_functions_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("connector.core.partitions.functions.ReadFunctions.listed", lambda *_: None)
+    for seed in range(40):
+        try:
+            of_seed(seed, placements=1 + seed % 3).run()
+        except AssertionError:
+            return
+    pytest.fail("it is not caught on 40 seeds")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from random import Random
 from typing import cast
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from unittest.mock import patch
 import grpc
 import orjson
 from google.cloud.spanner_v1 import types
+from google.protobuf.struct_pb2 import Value
 
 from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
 from connector.core.epoch import SealedEpoch, incomplete_transactions, minute_end
@@ -25,11 +27,16 @@ from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
+from connector.reader.placements.first_starts import FirstStarts
+from connector.reader.placements.functions import StreamFunctions
+from connector.reader.placements.listing import FunctionLister
+from connector.reader.placements.watching import FunctionsWatch
 from connector.reader.read_state import QueriedStream, Range
 from connector.reader.scheduler import Scheduler
 from connector.spanner.client import Parameter, SpannerClient
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import FEW, decoder
+from connector.spanner.discovery import ChangeStream
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
 from emulator.scenario.history import Change
@@ -55,6 +62,15 @@ class EngineClient:
     def __init__(self, engine: ScriptedSpanner) -> None:
         self._engine = engine
 
+    @property
+    def database(self) -> str:
+        return "projects/p/instances/i/databases/d"
+
+    async def rows(self, sql: str) -> list[list[object]]:
+        await asyncio.sleep(0.005)
+        answer = self._engine.describe(sql, {})
+        return [[Value.FromString(cell).string_value for cell in row] for row in answer.rows]
+
     async def stream(
         self, sql: str, parameters: Mapping[str, Parameter], *, behind: bool = False
     ) -> AsyncGenerator[list[bytes]]:
@@ -70,7 +86,8 @@ class EngineClient:
 class Memory:
     """An epoch sink that keeps epochs in memory; it fails at once if one is delivered twice, or in parts."""
 
-    def __init__(self, start: int, random: Random) -> None:
+    def __init__(self, start: int, random: Random, *, may_be_empty: bool = False) -> None:
+        self._may_be_empty = may_be_empty
         self.watermark = start - 1
         self.cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, start),)
         self.delivered: list[Delivered] = []
@@ -88,7 +105,7 @@ class Memory:
         assert minute_end(epoch.low + 1) >= epoch.high, "an epoch spans two minutes"
         assert all(epoch.low < record.commit_timestamp <= epoch.high for record in epoch.records)
         assert not incomplete_transactions(epoch.changes), "an epoch splits a transaction"
-        assert cut, "a cut is empty"
+        assert cut or self._may_be_empty, "a cut is empty"
         self.delivered += [of_record(record) for record in epoch.records]
         self.watermark, self.cut = epoch.high, tuple(cut)
         self.epochs += 1
@@ -156,10 +173,10 @@ class WholeReader:
         clock = ScriptedClock(ORIGIN)
         clock.start()
         engine = ScriptedSpanner(self.scenario, clock=clock, faults=self.faults, framing=Framing.drawn(self.seed))
-        sink = Memory(history.origin, self.random)
+        sink = Memory(history.origin, self.random, may_be_empty=self.scenario.placements is not None)
         length = (history.horizon - history.origin) / SECOND
         for _ in range(self.crashes):
-            task = asyncio.create_task(self._reader(engine, sink, clock).run())
+            task = asyncio.create_task(self._read(engine, sink, clock))
             await asyncio.wait({task}, timeout=self.random.uniform(0.0, 2 * length / max(self.crashes, 1)))
             died = task.cancel()
             await asyncio.wait({task})
@@ -167,7 +184,7 @@ class WholeReader:
                 await task  # raises what failed
             self.counts["crashes"] += died
         async with asyncio.timeout(4 * length + 3600):
-            await self._reader(engine, sink, clock).run()
+            await self._read(engine, sink, clock)
         self.most_open = engine.most_open
         engine.close()
         self.counts["epochs"] += sink.epochs
@@ -177,7 +194,7 @@ class WholeReader:
         assert sink.watermark >= history.horizon
         assert all(metrics.late_records == metrics.incomplete_transactions == 0 for metrics in self.metrics)
 
-    def _reader(self, engine: ScriptedSpanner, sink: Memory, clock: ScriptedClock) -> Scheduler:
+    async def _read(self, engine: ScriptedSpanner, sink: Memory, clock: ScriptedClock) -> None:
         scenario = self.scenario
         dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
 
@@ -202,20 +219,31 @@ class WholeReader:
             self.heartbeat,
             WINDOW if scenario.mode == MUTABLE else None,
         )
-        return Scheduler(
+        cut = sink.cut
+        if scenario.placements is not None:
+            options = {"per_placement_tvf": "true"}
+            described = ChangeStream(scenario.change_stream, "7d", "NEW_ROW", scenario.mode, (), options=options)
+            lister = FunctionLister(EngineClient(engine), dialect, described, None)
+            functions = StreamFunctions(lister, await lister.settled())
+            cut = await functions.completed(cut, sink.watermark)
+            watch = FunctionsWatch(lister, functions.listed, self.heartbeat)
+            starts = FirstStarts(scenario.change_stream, queries, spanner_clock, lambda: watch.functions)
+            stream = replace(stream, functions=watch, first_starts=starts)
+        await Scheduler(
             stream,
-            Range(sink.cut, sink.watermark, scenario.history.horizon),
+            Range(cut, sink.watermark, scenario.history.horizon),
             sink,
             seal_interval=SECOND // 10,
             flow=FlowControl(self.budget),
             metrics=metrics,
-        )
+        ).run()
 
 
-def of_seed(seed: int) -> WholeReader:
+def of_seed(seed: int, placements: int = 0) -> WholeReader:
     """Returns a reader of a history that is drawn from the seed, as are its faults and its crashes.
 
-    For every other eight seeds all rows are decoded as columns where possible.
+    For every other eight seeds all rows are decoded as columns where possible. With ``placements`` beside the default
+    one each has a read function, and some are added and left while the stream is read.
     """
     hours = seed % 8 == 7
     scenario = Scenario.generate(
@@ -226,6 +254,7 @@ def of_seed(seed: int) -> WholeReader:
         transactions=40 + seed % 160,
         churn=seed % 40,
         first_partitions=1 + seed % 5,
+        placements=placements,
     )
     heartbeat = 30 * SECOND if hours else SECOND
     budget = 20_000 if seed % 3 else 1024 * 1024

@@ -1,0 +1,78 @@
+"""The read functions of a change stream that is read: which there are, and the cut that has a partition of each."""
+
+from collections.abc import Collection, Iterable
+
+from connector.core.partitions import CutPartition
+from connector.core.records import INITIAL_TOKEN, function_of, partition_id
+from connector.errors import ConfigurationError, StreamError
+from connector.reader.placements.listing import FunctionList, FunctionLister
+
+
+class StreamFunctions:
+    """The read functions of a change stream with ``per_placement_tvf``.
+
+    Args:
+        lister: lists them.
+        listed: the list that was read first.
+
+    Attributes:
+        lister: as it was given.
+        listed: the newest list that was read here.
+    """
+
+    def __init__(self, lister: FunctionLister, listed: FunctionList) -> None:
+        self.lister = lister
+        self.listed = listed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the functions that are read."""
+        return tuple(self.listed.functions.values())
+
+    def initial(self, function: str) -> str:
+        """The id of a function's initial query."""
+        return partition_id(INITIAL_TOKEN, function)
+
+    async def completed(self, cut: Iterable[CutPartition], watermark: int) -> tuple[CutPartition, ...]:
+        """Reads the list, and completes a cut at a watermark: :func:`completed_cut`.
+
+        Raises:
+            ConfigurationError: the cut is of another function than those of placements.
+            StreamError: the list is not complete.
+            SpannerCdcError: the list cannot be read.
+        """
+        at = tuple(cut)
+        started = {function for one in at if (function := function_of(one.token)) is not None}
+        self.listed = await self.lister.settled(started)
+        if self.listed.unsettled:
+            why = f"the read functions cannot be listed: {self.listed.unsettled}"
+            raise StreamError(why, hint="Nothing was skipped. If a placement is being dropped, start again later.")
+        return completed_cut(at, self.names, watermark)
+
+
+def completed_cut(cut: Iterable[CutPartition], functions: Collection[str], watermark: int) -> tuple[CutPartition, ...]:
+    """A cut that has a partition of each function that may have records after the watermark. Pure.
+
+    An initial query of no function, with which a new spool begins and a spool after a gap, stands for that of each. A
+    function without a partition in the cut was not listed at the watermark: it begins after it.
+
+    Args:
+        cut: at the watermark.
+        functions: the names of all functions that are read.
+        watermark: Unix nanoseconds.
+
+    Raises:
+        ConfigurationError: it has a partition of no function, from a time when the stream had no option.
+    """
+    out = list[CutPartition]()
+    start = watermark + 1
+    for at in cut:
+        if function_of(at.token) is not None:
+            out.append(at)
+        elif at.token == INITIAL_TOKEN:
+            start = at.start_timestamp
+        else:
+            why = "the spool is of a time when the change stream had no read function for each placement"
+            raise ConfigurationError([f"source.change_stream: {why}: choose a new spool.path and a source.start"])
+    started = {function_of(at.token) for at in out}
+    return (*out, *(CutPartition(partition_id(INITIAL_TOKEN, one), start) for one in functions if one not in started))

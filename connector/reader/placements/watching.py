@@ -1,0 +1,98 @@
+"""Lists the read functions of a change stream again and again, while it is read.
+
+A placement that is added gets a function. Every record of it is committed after the last list without it, and the
+watermark does not pass the timestamp of that list. So the function's initial query starts there, and loses nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from connector.core.partitions import Partition, PartitionGraph
+from connector.core.records import INITIAL_TOKEN, function_of, partition_id
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.errors import StreamError, UnreachableError
+from connector.log import Log
+from connector.reader.placements.listing import FunctionList, FunctionLister
+
+UNSETTLED = 300.0
+"""Seconds after which a list that stays incomplete is an error."""
+
+_log = Log(__name__)
+
+
+class FunctionsWatch:
+    """Keeps a graph up to date with the list.
+
+    Args:
+        lister: reads the list.
+        first: the list that was read before reading began.
+        interval: nanoseconds between two lists.
+    """
+
+    def __init__(self, lister: FunctionLister, first: FunctionList, interval: int) -> None:
+        self._lister = lister
+        self._interval = interval / SECOND
+        self._known = set[str]()
+        self._first = first
+        self._unsettled_since: float | None = None
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The names of the functions that are read."""
+        return frozenset(self._known)
+
+    def begin(self, graph: PartitionGraph) -> None:
+        """Hands the graph the first list, all of whose functions are in its cut."""
+        self._known = {*self._first.functions.values(), *_functions_of(graph)}
+        graph.functions.listed(self._first.at)
+
+    async def watch(self, graph: PartitionGraph, changed: Callable[[], None]) -> None:
+        """Reads the list at intervals until it is cancelled; ``changed`` is called after each.
+
+        Raises:
+            SpannerCdcError: the list cannot be read, or stays incomplete.
+        """
+        while True:
+            await asyncio.sleep(self._interval)
+            try:
+                found = await self._lister.read()
+            except UnreachableError as error:
+                _log.warning("the read functions cannot be listed now; the watermark waits", error=str(error))
+                continue
+            if self._is_settled(found):
+                self._take(found, graph)
+                changed()
+
+    def _is_settled(self, found: FunctionList) -> bool:
+        now = asyncio.get_running_loop().time()
+        if not found.unsettled:
+            self._unsettled_since = None
+            return True
+        if self._unsettled_since is None:
+            self._unsettled_since = now
+            _log.warning("the list of read functions is incomplete; the watermark waits", why=found.unsettled)
+        if now - self._unsettled_since > UNSETTLED:
+            raise StreamError(
+                f"the read functions cannot be listed: {found.unsettled}",
+                hint="Nothing was skipped: the next run continues from the last epoch.",
+            )
+        return False
+
+    def _take(self, found: FunctionList, graph: PartitionGraph) -> None:
+        listed = set(found.functions.values())
+        for function in sorted(listed - self._known):
+            at = format_rfc3339(found.at)
+            _log.info("a placement was added: its read function is read too", function=function, listed_at=at)
+            graph.functions.appeared(partition_id(INITIAL_TOKEN, function))
+        self._known |= listed
+        if self._known > listed:
+            ended = self._known - listed - _functions_of(partition for partition in graph if partition.end is None)
+            for function in sorted(ended):
+                _log.info("a placement was dropped: its read function has been read to its end", function=function)
+            self._known -= ended
+        graph.functions.listed(found.at)
+
+
+def _functions_of(partitions: Iterable[Partition]) -> set[str]:
+    """The functions that partitions are of."""
+    return {function for partition in partitions if (function := function_of(partition.token)) is not None}

@@ -1,0 +1,1 @@
+"""Tests of change streams with a read function for each placement."""

@@ -1,0 +1,1 @@
+"""Streams with a read function for each placement, end to end."""

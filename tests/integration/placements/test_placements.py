@@ -1,0 +1,146 @@
+"""A stream with a read function for each placement: what is printed and sealed, and what is refused."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGKILL
+from typing import get_args
+
+import pytest
+
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.manifest import FUNCTIONS_VERSION
+from emulator import SampleDatabase, Scenario, ScriptedServer
+from emulator.scenario.history import Change
+from emulator.scenario.placements import DEFAULT, Placements
+from emulator.workload.tables import Dialect
+from tests.emulator.subjects import sample_of
+from tests.integration.commands import configuration, manifests, reading, run, tail
+from tests.integration.contract import Event
+from tests.integration.delivered import assert_delivered, in_unified_types, of_events, rows
+
+CAPTURE = "NEW_ROW_AND_OLD_VALUES"
+dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
+
+
+def placed(dialect: Dialect, *, seed: int = 8, seconds: float = 60, passed: float = 90) -> Scenario:
+    """Returns a scenario of which some seconds have passed; some of its placements are added, and left, meanwhile."""
+    origin = time.time_ns() - int(passed * SECOND)
+    scenario = Scenario.generate(
+        seed,
+        origin=origin,
+        seconds=seconds,
+        dialect=dialect,
+        mode="MUTABLE_KEY_RANGE",
+        value_capture_type=CAPTURE,
+        churn=30,
+        placements=4,
+    )
+    assert any(one.created > origin for one in places_of(scenario).each)
+    assert any(one.emptied for one in places_of(scenario).each)
+    return scenario
+
+
+def places_of(scenario: Scenario) -> Placements:
+    assert scenario.placements is not None
+    return scenario.placements
+
+
+@contextmanager
+def served(scenario: Scenario) -> Iterator[SampleDatabase]:
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
+        yield sample_of(server)
+
+
+def config(folder: Path, sample: SampleDatabase, scenario: Scenario, **source: object) -> Path:
+    history = scenario.history
+    folder.mkdir(exist_ok=True)
+    bounds = {"start": format_rfc3339(history.origin), "end": format_rfc3339(history.horizon)}
+    return configuration(folder, sample, source={**bounds, **source})
+
+
+def transactions(events: list[Event]) -> set[str]:
+    return {str(event["source_metadata"]["server_transaction_id"]) for event in events}
+
+
+@dialects
+def test_tail_prints_all_placements_in_commit_order(dialect: Dialect) -> None:
+    scenario = placed(dialect)
+    history = scenario.history
+    with served(scenario) as sample:
+        done = tail(sample, "--start", format_rfc3339(history.origin), "--end", format_rfc3339(history.horizon))
+        assert done.code == 0, done.err
+        committed = [one for mod in scenario.committed for one in in_unified_types([mod], sample, CAPTURE)]
+    assert [mod for event in done.events for mod in of_events([event])] == committed
+
+
+@pytest.mark.parametrize(("dialect", "workers"), [("googlesql", 1), ("postgresql", 2)])
+def test_a_killed_daemon_continues_with_every_placement(dialect: Dialect, workers: int, tmp_path: Path) -> None:
+    scenario = placed(dialect, seconds=75, passed=60)
+    with served(scenario) as sample:
+        path = config(tmp_path, sample, scenario, workers=workers)
+        with reading(path) as daemon:
+            daemon.until(lambda: len(manifests(tmp_path / "spool")) > 1, "seals")
+            daemon.stop(SIGKILL)
+        done = run("read", path)
+    assert done.code == 0, done.err
+    assert " ERROR " not in done.err
+    assert_delivered(tmp_path / "spool", scenario.committed, value_capture_type=CAPTURE)
+    assert {one.version for one in manifests(tmp_path / "spool")} == {FUNCTIONS_VERSION}
+
+
+@dialects
+def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp_path: Path) -> None:
+    scenario = placed(dialect)
+    one = next(place.name for place in places_of(scenario).each if place.name != DEFAULT and place.emptied is None)
+    with served(scenario) as sample:
+        path = config(tmp_path, sample, scenario, placements=[one], late_records="stop")
+        done = run("read", path)
+        assert done.code == 0, done.err
+        again = run("check", config(tmp_path, sample, scenario))
+        other = run("read", config(tmp_path, sample, scenario, placements=[DEFAULT]))
+        unknown = run("check", config(tmp_path / "new", sample, scenario, placements=["mars"]))
+    partitions = scenario.history.partitions.values()
+    records = [(event, each.placement) for each in partitions for event in each.events if isinstance(event, Change)]
+    found = [row for manifest in manifests(tmp_path / "spool") for row in rows(tmp_path / "spool", manifest)]
+    assert transactions(found) == {event.server_transaction_id for event, place in records if place == one}
+    assert len(found) == sum(len(event.mods) for event, place in records if place == one)
+    assert again.code == 2
+    assert f"is of the placements {one}, not of all placements" in again.err + again.out.decode()
+    assert other.code == 2
+    assert f"is of the placements {one}, not of the placements {DEFAULT}" in other.err
+    assert unknown.code == 2
+    assert "there is no read function of placement 'mars'; known are: " in unknown.err + unknown.out.decode()
+
+
+def test_a_spool_of_one_function_is_not_read_on_with_several(tmp_path: Path) -> None:
+    scenario = placed("googlesql")
+    plain = replace(scenario, placements=None)
+    with served(plain) as sample:
+        history = scenario.history
+        middle = format_rfc3339((history.origin + history.horizon) // 2)
+        path = config(tmp_path, sample, plain, end=middle)
+        assert run("read", path).code == 0
+    assert {one.version for one in manifests(tmp_path / "spool")} == {1}
+    with served(scenario) as sample:
+        done = run("read", config(tmp_path, sample, scenario))
+    assert done.code == 2
+    assert "is of a change stream with one read function alone, not of all placements" in done.complaint
+
+
+def test_placements_of_a_stream_without_the_option_are_refused(tmp_path: Path) -> None:
+    scenario = replace(placed("googlesql"), placements=None)
+    with served(scenario) as sample:
+        done = run("read", config(tmp_path, sample, scenario, placements=["default"]))
+    assert done.code == 2
+    assert "has no option per_placement_tvf" in done.complaint
+
+
+@dialects
+def test_discover_and_check_name_the_functions(dialect: Dialect, tmp_path: Path) -> None:
+    scenario = placed(dialect)
+    with served(scenario) as sample:
+        checked = run("check", config(tmp_path, sample, scenario))
+    assert checked.code == 0, checked.err
