@@ -105,6 +105,7 @@ class Plan:
             transactions=random.choice((30, 80, 150, 300)),
             churn=random.randrange(40),
             first_partitions=random.randint(1, 5),
+            placements=None,
         )
         backlog = random.choice((0.0, 0.3, 0.8))
         begins = origin + int(seconds * backlog * SECOND)
@@ -194,6 +195,7 @@ def _with_pause(plan: Plan, random: Random) -> Plan:
         transactions=random.choice((6, 12, 40)),
         churn=random.choice((0, 0, 6)),
         first_partitions=random.randint(1, 4),
+        placements=None,
     )
     faults = ProcessFaults(prunes=plan.background_sink or plan.with_spark)
     if plan.incident is Incident.CLOCK_STOPPED:

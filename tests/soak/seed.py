@@ -23,6 +23,7 @@ from tests.integration.delivered import assert_sound
 from tests.property.reading.whole_reader import of_seed
 from tests.soak.background_sink import BackgroundSink
 from tests.soak.between_runs import BetweenRuns
+from tests.soak.faults.dropped_placements import DroppedPlacements
 from tests.soak.faults.lasting import LastingFault
 from tests.soak.faults.late_server import LateServer
 from tests.soak.incident import LASTING, PAUSES, ExplainedEndError, Incident, explains
@@ -128,8 +129,14 @@ class _SeedRun:
                 plan, server, self._folder, lambda: self._watch_sink(config), self._stop_sink, self._report
             )
             runs = ProcessRuns(plan, config, self._deadline, lasting, self._report)
+            placements = DroppedPlacements(plan, server, self._spool, self._report)
+
+            def check() -> None:
+                self._watch_sink(config)
+                placements.look()
+
             try:
-                runs.run(self._newest_epoch, lambda: self._watch_sink(config), between)
+                runs.run(self._newest_epoch, check, between)
                 self._deliver(config)
             except ExplainedEndError as error:
                 self._why = str(error)
@@ -143,6 +150,8 @@ class _SeedRun:
         self._counts.update({f"partitions: {name}": number for name, number in scenario.churn.items()})
         self._counts[f"scenarios: {scenario.dialect}, {scenario.mode}"] += 1
         self._counts[f"scenarios: {scenario.value_capture_type}"] += 1
+        self._counts["scenarios: with placements"] += scenario.placements is not None
+        self._counts["placements: dropped"] += placements.dropped
         self._counts["scenarios: with rows decoded as columns"] += plan.columns
         self._counts["scenarios: with cuts in files"] += plan.cut_files
         self._check(runs)

@@ -24,6 +24,7 @@ _GROUPS = (
     "clock steps",
     "faults",
     "partitions",
+    "placements",
     "scenarios",
     "epochs",
     "mods",

@@ -72,6 +72,14 @@ def test_a_pause_is_longer_than_a_window_of_spanners_time() -> None:
         assert all(seconds * plan.speed > WINDOW / SECOND for run in plan.runs for _, seconds in run.faults.clock_stops)
 
 
+def test_some_seeds_have_placements_of_which_some_are_created_and_emptied() -> None:
+    scenarios = [Plan.of_seed(seed).scenario for seed in range(1, 100)]
+    placements = [scenario.placements for scenario in scenarios if scenario.placements is not None]
+    assert 20 < len(placements) < 50
+    assert sum(len(scenario.emptied) for scenario in scenarios) > 10
+    assert {each.early for each in placements} == {"accepted", "earliest named", "refused"}
+
+
 def test_a_late_server_is_late_until_a_query_of_each_token_has_waited() -> None:
     server = LateServer(1, pause=SECOND, seconds=0.02, tokens=2)
     for token in (None, "a"):
