@@ -25,14 +25,25 @@ from tests.soak.process_tree import command, process_tree
 
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 QUICK = RECOVERABLE - {FaultKind.SILENCE, FaultKind.SLOWNESS}
-in_both_modes = pytest.mark.parametrize("mode", MODES)
+with_placements = pytest.mark.parametrize(
+    ("mode", "placements"), [(MODES[0], 0), (MODES[1], 0), (MODES[1], 2)], ids=["immutable", "mutable", "placements"]
+)
 
 
-def churning(mode: PartitionMode, *, seconds: float, passed: float = 0.0, transactions: int = 400) -> Scenario:
+def churning(
+    mode: PartitionMode, *, seconds: float, passed: float = 0.0, transactions: int = 400, placements: int = 0
+) -> Scenario:
     """Returns a scenario of so many seconds, of which some have passed."""
     origin = time.time_ns() - int(passed * SECOND)
     return Scenario.generate(
-        9, origin=origin, seconds=seconds, dialect="googlesql", mode=mode, churn=30, transactions=transactions
+        9,
+        origin=origin,
+        seconds=seconds,
+        dialect="googlesql",
+        mode=mode,
+        churn=30,
+        transactions=transactions,
+        placements=placements,
     )
 
 
@@ -65,9 +76,11 @@ def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
     return [{**row, "read_timestamp": None, "epoch": None} for row in found]
 
 
-@in_both_modes
-def test_two_workers_seal_what_one_process_seals_in_the_same_order(mode: PartitionMode, tmp_path: Path) -> None:
-    scenario = churning(mode, seconds=60, passed=90)
+@with_placements
+def test_two_workers_seal_what_one_process_seals_in_the_same_order(
+    mode: PartitionMode, placements: int, tmp_path: Path
+) -> None:
+    scenario = churning(mode, seconds=60, passed=90, placements=placements)
     found = []
     for workers in (1, 2):
         with served(scenario, FaultPlan(workers, share=0.3, kinds=QUICK)) as sample:
@@ -79,9 +92,10 @@ def test_two_workers_seal_what_one_process_seals_in_the_same_order(mode: Partiti
     assert found[0] == found[1]
 
 
-@in_both_modes
-def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, tmp_path: Path) -> None:
-    scenario = churning(mode, seconds=300, transactions=10_000)  # it ends after the kills, however long they take
+@with_placements
+def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, placements: int, tmp_path: Path) -> None:
+    # It ends after the kills, however long they take.
+    scenario = churning(mode, seconds=300, transactions=10_000, placements=placements)
     random = Random(3)
     with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
         for kill in range(1, 4):
