@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from random import Random
@@ -84,9 +84,15 @@ class EngineClient:
 
 
 class Memory:
-    """An epoch sink that keeps epochs in memory; it fails at once if one is delivered twice, or in parts."""
+    """An epoch sink that keeps epochs in memory; it fails at once if one is delivered twice, or in parts.
 
-    def __init__(self, start: int, random: Random, *, may_be_empty: bool = False) -> None:
+    ``sealed`` is called with the watermark after each epoch.
+    """
+
+    def __init__(
+        self, start: int, random: Random, *, may_be_empty: bool = False, sealed: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._sealed = sealed
         self._may_be_empty = may_be_empty
         self.watermark = start - 1
         self.cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, start),)
@@ -109,6 +115,7 @@ class Memory:
         self.delivered += [of_record(record) for record in epoch.records]
         self.watermark, self.cut = epoch.high, tuple(cut)
         self.epochs += 1
+        self._sealed(self.watermark)
 
 
 def of_record(record: DataChangeRecord) -> Delivered:
@@ -154,6 +161,7 @@ class WholeReader:
         self.seed = seed
         self.scenario = scenario
         self.random = Random(seed)
+        self.drops = Random(f"dropped placements of {seed}")
         self.faults = faults or FaultPlan(seed, share=0.3, kinds=RECOVERABLE)
         self.heartbeat = heartbeat
         self.budget = budget
@@ -173,7 +181,17 @@ class WholeReader:
         clock = ScriptedClock(ORIGIN)
         clock.start()
         engine = ScriptedSpanner(self.scenario, clock=clock, faults=self.faults, framing=Framing.drawn(self.seed))
-        sink = Memory(history.origin, self.random, may_be_empty=self.scenario.placements is not None)
+        dropped = set[str]()
+
+        def drop_placements(watermark: int) -> None:
+            for name, end in self.scenario.emptied.items():
+                if end <= watermark and name not in dropped and self.drops.random() < 0.3:
+                    engine.drop_placement(name)
+                    dropped.add(name)
+                    self.counts["dropped placements"] += 1
+
+        may_be_empty = self.scenario.placements is not None
+        sink = Memory(history.origin, self.random, may_be_empty=may_be_empty, sealed=drop_placements)
         length = (history.horizon - history.origin) / SECOND
         for _ in range(self.crashes):
             task = asyncio.create_task(self._read(engine, sink, clock))
@@ -239,11 +257,11 @@ class WholeReader:
         ).run()
 
 
-def of_seed(seed: int, placements: int = 0) -> WholeReader:
+def of_seed(seed: int, placements: int | None = 0) -> WholeReader:
     """Returns a reader of a history that is drawn from the seed, as are its faults and its crashes.
 
     For every other eight seeds all rows are decoded as columns where possible. With ``placements`` beside the default
-    one each has a read function, and some are added and left while the stream is read.
+    one each has a read function, and some are added, left and dropped while the stream is read.
     """
     hours = seed % 8 == 7
     scenario = Scenario.generate(
