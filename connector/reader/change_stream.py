@@ -27,6 +27,7 @@ from connector.reader.placements.first_starts import FirstStarts
 from connector.reader.placements.functions import StreamFunctions
 from connector.reader.placements.listing import lister_of
 from connector.reader.placements.watching import FunctionsWatch
+from connector.reader.placements.windows import WindowFunctions
 from connector.reader.read_state import QueriedStream, Range, SendsQueries
 from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
@@ -198,6 +199,17 @@ class OpenStream:
         """
         return cut if self.functions is None else await self.functions.completed(cut, watermark)
 
+    def window_functions(self) -> WindowFunctions | None:
+        """Completes the cuts of windows; None for a stream with one read function alone."""
+        if self.functions is None:
+            return None
+        functions = self.functions
+        starts = FirstStarts(self.stream.name, self.queries(), self._clock, lambda: functions.names)
+        return WindowFunctions(functions, starts)
+
+    async def _clock(self) -> int:
+        return await current_timestamp(self.client)
+
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""
         return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
@@ -245,21 +257,17 @@ class OpenStream:
         Raises:
             SpannerCdcError: a worker cannot be started.
         """
-
-        async def spanner_clock() -> int:
-            return await current_timestamp(self.client)
-
         async with self._read_in_workers(metrics) as queries:
             queried = QueriedStream(
                 self.stream.name,
                 queries,
-                SpannerClock(spanner_clock, self.now),
+                SpannerClock(self._clock, self.now),
                 self.config.heartbeat,
                 WINDOW if self.stream.partition_mode == MUTABLE else None,
             )
             if self.functions is not None:
                 watch = FunctionsWatch(self.functions.lister, self.functions.listed, self.config.heartbeat)
-                starts = FirstStarts(self.stream.name, queries, spanner_clock, lambda: watch.functions)
+                starts = FirstStarts(self.stream.name, queries, self._clock, lambda: watch.functions)
                 queried = replace(queried, functions=watch, first_starts=starts)
             yield Scheduler(
                 queried,

@@ -38,6 +38,11 @@ class ReadFunctions:
         """A function has appeared, whose initial query is ``token``: it has no record up to the last list."""
         self._add(token)
 
+    def has_ended(self, token: str) -> None:
+        """All partitions of a function have ended, and it is still listed: its initial query is sent again."""
+        self._add(token)
+        self._partitions[token].is_empty = True
+
     def asked_from(self, token: str, first: int) -> None:
         """An initial query is sent from ``first`` on, before which its function has no records."""
         partition = self._partitions[token]

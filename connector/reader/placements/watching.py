@@ -1,7 +1,8 @@
 """Lists the read functions of a change stream again and again, while it is read.
 
 A placement that is added gets a function. Every record of it is committed after the last list without it, and the
-watermark does not pass the timestamp of that list. So the function's initial query starts there, and loses nothing.
+watermark does not pass the timestamp of that list. So the function's initial query starts there, and loses nothing. A
+function whose partitions have all ended is asked again in the same way, for as long as it is listed.
 """
 
 import asyncio
@@ -80,16 +81,18 @@ class FunctionsWatch:
 
     def _take(self, found: FunctionList, graph: PartitionGraph) -> None:
         listed = set(found.functions.values())
-        for function in sorted(listed - self._known):
+        alive = _functions_of(partition for partition in graph if partition.end is None)
+        for function in sorted(listed - alive):
+            initial = partition_id(INITIAL_TOKEN, function)
+            if function in self._known:
+                graph.functions.has_ended(initial)
+                continue
             at = format_rfc3339(found.at)
             _log.info("a placement was added: its read function is read too", function=function, listed_at=at)
-            graph.functions.appeared(partition_id(INITIAL_TOKEN, function))
-        self._known |= listed
-        if self._known > listed:
-            ended = self._known - listed - _functions_of(partition for partition in graph if partition.end is None)
-            for function in sorted(ended):
-                _log.info("a placement was dropped: its read function has been read to its end", function=function)
-            self._known -= ended
+            graph.functions.appeared(initial)
+        for function in sorted(self._known - listed - alive):
+            _log.info("a placement was dropped: its read function has been read to its end", function=function)
+        self._known = listed | (self._known & alive)
         graph.functions.listed(found.at)
 
 

@@ -96,6 +96,7 @@ class WindowReader:
         async def request() -> int:
             return await current_timestamp(stream.client)
 
+        self._functions = stream.window_functions()
         self._clock = SpannerClock(request, stream.now)
         self._clock_read_at = time.monotonic()
 
@@ -117,6 +118,8 @@ class WindowReader:
             high = await self._due()
             if high is None:
                 return
+            if not await self._complete_cut(high):
+                continue
             started = time.monotonic()
             read = await self._window(Window(self._sink.writer.epoch + 1, self._low, high))
             if read is None:
@@ -135,10 +138,24 @@ class WindowReader:
             await self._pause(_POLL)
         return None
 
+    async def _complete_cut(self, high: int) -> bool:
+        """Completes the cut with the read functions of placements, if there are any; False if it cannot be now."""
+        if self._functions is None:
+            return True
+        try:
+            self._cut = await self._functions.cut(high)
+        except UnreachableError as error:
+            _log.warning("a read function does not answer; it is asked again", error=str(error))
+            await self._pause(1.0)
+            return False
+        return True
+
     async def _asked(self) -> int | None:
         """The next window's high by Spanner's clock; None if it is not due, or Spanner does not answer now."""
         try:
             clock = await self._clock.read()
+            if self._functions is not None:
+                clock = min(clock, await self._functions.listed(self._cut, self._low))
         except UnreachableError as error:
             _log.warning("Spanner's clock cannot be read; it is requested again", error=str(error))
             await self._pause(1.0)

@@ -3,6 +3,8 @@
 import os
 from collections import Counter
 
+import pytest
+
 from emulator.scripted.fault_plan import RECOVERABLE
 from tests.property.windows.whole_windows import of_seed
 
@@ -22,3 +24,8 @@ def test_shares_of_windows_are_together_the_history_through_faults_and_lost_task
         counts += windows.scenario.churn
     assert {"declined", "lost tasks", "splits", "merges", "moves", "starts", "ends"} <= set(counts)
     assert {kind.value for kind in RECOVERABLE} & set(counts)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_windows_have_the_records_of_every_placement(seed: int) -> None:
+    of_seed(seed, placements=1 + seed % 3).run()

@@ -3,21 +3,28 @@
 import asyncio
 import random
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from typing import cast
 
 from connector.core.changes import Changes
-from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL
+from connector.core.dialects import GOOGLESQL, MUTABLE, POSTGRESQL, Dialect
 from connector.core.epoch import incomplete_transactions, minute_end
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Closed, Share, ShareReport, Window, closed
+from connector.errors import UnreachableError
 from connector.reader.change_stream import WINDOW
+from connector.reader.placements.first_starts import FirstStarts
+from connector.reader.placements.functions import StreamFunctions
+from connector.reader.placements.listing import FunctionLister
+from connector.reader.placements.windows import WindowFunctions
 from connector.reader.read_state import QueriedStream
 from connector.spanner.client import SpannerClient
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.decoder import decoder
+from connector.spanner.discovery import ChangeStream
 from connector.spanner.partition_query import PartitionQueries
 from connector.telemetry.metrics import ReaderMetrics
 from emulator.scenario.scenario import Scenario
@@ -62,11 +69,18 @@ class WholeWindows:
         low = history.origin - 1
         cut: tuple[CutPartition, ...] = (CutPartition(INITIAL_TOKEN, history.origin),)
         delivered = []
+        functions = await self._functions()
         ends = sorted(self.random.randint(history.origin, history.horizon) for _ in range(self.windows))
         for number, end in enumerate((*ends, history.horizon)):
             while low < end:
                 window = Window(number, low, min(end, minute_end(low + 1)))
                 await asyncio.sleep(max(0, window.high - self._clock.now()) / SECOND + self.random.choice((0.001, 5.0)))
+                if functions is not None:
+                    listed = await functions.listed(cut, low)
+                    while listed < window.high:
+                        await asyncio.sleep(1)
+                        listed = await functions.listed(cut, low)
+                    cut = await self._completed(functions, window.high)
                 changes, result = await self._read(window, cut)
                 assert not result.orphans
                 assert not incomplete_transactions(changes)
@@ -77,11 +91,49 @@ class WholeWindows:
         wanted = [of_change(change) for change in history.in_commit_order()]
         assert delivered == wanted, "something was lost, duplicated or out of order"
 
+    async def _functions(self) -> WindowFunctions | None:
+        scenario = self.scenario
+        if scenario.placements is None:
+            return None
+        dialect, client = self._dialect, EngineClient(self._engine)
+        options = {"per_placement_tvf": "true"}
+        described = ChangeStream(scenario.change_stream, "7d", "NEW_ROW", scenario.mode, (), options=options)
+        lister = FunctionLister(client, dialect, described, None)
+        functions = StreamFunctions(lister, await lister.settled())
+
+        async def spanner_clock() -> int:
+            return self._clock.now()
+
+        starts = FirstStarts(scenario.change_stream, self._queries(), spanner_clock, lambda: functions.names)
+        return WindowFunctions(functions, starts)
+
+    async def _completed(self, functions: WindowFunctions, high: int) -> tuple[CutPartition, ...]:
+        while True:
+            with suppress(UnreachableError):
+                return await functions.cut(high)
+            await asyncio.sleep(1)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return POSTGRESQL if self.scenario.dialect == "postgresql" else GOOGLESQL
+
+    def _queries(self) -> PartitionQueries:
+        scenario = self.scenario
+        return PartitionQueries(
+            cast("SpannerClient", EngineClient(self._engine)),
+            self._dialect,
+            scenario.change_stream,
+            scenario.mode,
+            heartbeat=self.heartbeat,
+            decoder=decoder(self._dialect, scenario.mode),
+            clock=self._clock.now,
+        )
+
     async def _read(self, window: Window, cut: tuple[CutPartition, ...]) -> tuple[Changes, Closed]:
         parts: list[list[CutPartition]] = [[] for _ in range(self.random.randint(1, 4))]
         for at in cut:
             self.random.choice(parts).append(at)
-        shares = [Share(number, tuple(part)) for number, part in enumerate(parts) if part]
+        shares = [Share(number, tuple(part)) for number, part in enumerate(parts) if part or not cut]
         async with asyncio.timeout(24 * 3600), asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(self._share(window, share)) for share in shares]
         read, reports = zip(*(task.result() for task in reading), strict=True)
@@ -104,7 +156,6 @@ class WholeWindows:
 
     async def _once(self, window: Window, share: Share, parts: list[Changes]) -> ShareReport:
         scenario = self.scenario
-        dialect = POSTGRESQL if scenario.dialect == "postgresql" else GOOGLESQL
 
         async def hand_on(changes: Changes) -> None:
             parts.append(changes)
@@ -113,18 +164,9 @@ class WholeWindows:
         async def spanner_clock() -> int:
             return self._clock.now()
 
-        queries = PartitionQueries(
-            cast("SpannerClient", EngineClient(self._engine)),
-            dialect,
-            scenario.change_stream,
-            scenario.mode,
-            heartbeat=self.heartbeat,
-            decoder=decoder(dialect, scenario.mode),
-            clock=self._clock.now,
-        )
         stream = QueriedStream(
             scenario.change_stream,
-            queries,
+            self._queries(),
             SpannerClock(spanner_clock, window.high + 1),
             self.heartbeat,
             WINDOW if scenario.mode == MUTABLE else None,
@@ -141,8 +183,11 @@ class WholeWindows:
         return await reader.read()
 
 
-def of_seed(seed: int) -> WholeWindows:
-    """Returns a reader of a history that is drawn from the seed, as are its faults, windows and shares."""
+def of_seed(seed: int, placements: int = 0) -> WholeWindows:
+    """Returns a reader of a history that is drawn from the seed, as are its faults, windows and shares.
+
+    With ``placements`` beside the default one each has a read function.
+    """
     scenario = Scenario.generate(
         seed,
         origin=ORIGIN,
@@ -151,5 +196,6 @@ def of_seed(seed: int) -> WholeWindows:
         transactions=40 + seed % 160,
         churn=seed % 40,
         first_partitions=1 + seed % 5,
+        placements=placements,
     )
     return WholeWindows(seed, scenario, windows=seed % 7, heartbeat=SECOND)

@@ -147,3 +147,15 @@ def test_a_graph_without_functions_is_never_held_by_a_list() -> None:
     graph.sent("a")
     graph.proved("a", 90)
     assert graph.advance() == 90
+
+
+def test_a_function_whose_partitions_have_ended_is_asked_again_and_is_in_no_cut() -> None:
+    graph = graph_of(of("F", "a"))
+    graph.functions.listed(20)
+    graph.functions.has_ended(G)
+    graph.functions.listed(60)
+    graph.proved(of("F", "a"), 90)
+    assert graph.advance() == 20
+    assert graph.ready() == [G]
+    assert graph.query_start(G) == 21
+    assert graph.cut(20) == [CutPartition(of("F", "a"), 10)]

@@ -16,6 +16,7 @@ from connector.daemon.read import in_process, read
 from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
 from connector.reader.stopping import StopRequest
+from connector.spool.manifest import FUNCTIONS_VERSION
 from connector.spool.reading import Spool
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
@@ -44,6 +45,18 @@ def test_executors_read_what_one_process_reads(
     assert last.final
     assert last.schema_keys == manifests(configured(tmp_path / "process", scenario, server))[-1].schema_keys
     assert last.watermark_high == scenario.history.horizon
+
+
+@pytest.mark.parametrize("dialect", get_args(Dialect))
+def test_executors_read_the_functions_of_all_placements_as_one_process_does(
+    spark: SparkSession, tmp_path: Path, dialect: Dialect
+) -> None:
+    with served(mode="MUTABLE_KEY_RANGE", dialect=dialect, placements=3) as (scenario, server):
+        expected = done(configured(tmp_path / "process", scenario, server), in_process)
+        config = configured(tmp_path / "executors", scenario, server)
+        assert done(config, on_executors(spark)) == expected
+    assert len(expected) == len(scenario.committed)
+    assert manifests(config)[-1].version == FUNCTIONS_VERSION
 
 
 @pytest.mark.usefixtures("pandas")

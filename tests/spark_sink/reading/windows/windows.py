@@ -32,6 +32,7 @@ def served(
     unknown: int = 0,
     transactions: int = 200,
     ago: float = SECONDS + 30,
+    placements: int = 0,
 ) -> Iterator[tuple[Scenario, ScriptedServer]]:
     """Serves a history that began some seconds ago, and lasts :data:`SECONDS`."""
     scenario = Scenario.generate(
@@ -44,6 +45,7 @@ def served(
         transactions=transactions,
         churn=20,
         schema_change=False,
+        placements=placements,
     )
     scenario = replace(scenario, tables=scenario.tables[unknown:])  # the first are created while it is read
     with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
