@@ -176,14 +176,15 @@ class PartitionReader:
             if refused is not None:
                 first: int | None = await starts.accepted(function, start)
             else:
-                now = await self._stream.clock.read()
-                first = await starts.with_partitions(function, start, now)
+                now, end = await self._stream.clock.read(), self._state.span.end
+                upto = now if end is None else min(now, end)
+                first = await starts.with_partitions(function, start, upto)
         except (grpc.RpcError, SilentStreamError, UnknownRecordError, UnreachableError) as error:
             raise self._error(error, token, start) from error
         if first == start:
             raise _ResumableError(_TOO_EARLY_END if refused is None else refused.message) from refused
         if first is None:
-            self._graph.functions.empty_until(token, now)
+            self._graph.functions.empty_until(token, upto)
         else:
             self._graph.functions.asked_from(token, first)
         self._state.changed.set()

@@ -16,12 +16,13 @@ from connector.core.dialects import Dialect
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import AVRO_TYPES
 from connector.errors import ConfigurationError
+from connector.reader.placements.listing import lister_of
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
 
 Description = dict[str, object]
 
-_OPTION = re.compile(r"^sink(\.\w+)?: ")
+_OPTION = re.compile(r"^(sink|source)(\.\w+)?: ")
 """Before an error of a configuration, which there is none of here."""
 
 
@@ -34,7 +35,26 @@ async def discovered(config: SourceConfig) -> list[Description]:
     client = SpannerClient(config.address, config.rpc_priority)
     async with client.connected():
         dialect = await dialect_of(client)
-        return [described(stream, dialect, sinks()) for stream in await change_streams(client, dialect)]
+        known = sinks()
+        return [
+            described(stream, dialect, known) | await _read_functions(stream, dialect, client)
+            for stream in await change_streams(client, dialect)
+        ]
+
+
+async def _read_functions(stream: ChangeStream, dialect: Dialect, client: SpannerClient) -> Description:
+    """The read functions of a stream that has one for each placement, by placement, or why they cannot be read."""
+    try:
+        lister = lister_of(client, dialect, stream, None)
+        found = None if lister is None else await lister.read()
+    except ConfigurationError as error:
+        return {"read_functions": {}, "read_functions_problem": _OPTION.sub("", str(error), count=1)}
+    if found is None:
+        return {}
+    report: Description = {"read_functions": dict(found.functions)}
+    if found.unsettled:
+        report["read_functions_problem"] = found.unsettled
+    return report
 
 
 def sinks() -> dict[str, SinkType[SinkConfig]]:

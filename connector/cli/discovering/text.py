@@ -17,6 +17,7 @@ def streams_text(streams: Iterable[Description]) -> str:
             f"  {stream['partition_mode']}{_other_options(stream)}"
         )
         lines += _problem_lines(stream, indent="  ")
+        lines += _function_lines(stream)
         tables = stream["tables"]
         assert isinstance(tables, list)
         if not tables:
@@ -50,6 +51,15 @@ def _problem_lines(report: Mapping[str, object], *, indent: str) -> Iterable[str
     assert isinstance(problems, dict)
     for sink, found in problems.items():
         yield from (f"{indent}{sink}: {problem}" for problem in found)
+
+
+def _function_lines(stream: Mapping[str, object]) -> Iterable[str]:
+    """The read functions of a stream that has one for each placement."""
+    functions = stream.get("read_functions", {})
+    assert isinstance(functions, dict)
+    yield from (f"  placement {placement}: {function}" for placement, function in functions.items())
+    if problem := stream.get("read_functions_problem"):
+        yield f"  read functions: {problem}"
 
 
 def _other_options(stream: Mapping[str, object]) -> str:

@@ -184,7 +184,9 @@ def audit_request(
         header = _header(spool)
         config = _config_of(header)
     more = {name: value for name, value in given.items() if value is not None}
-    quiet = {"rpc_priority": rpc_priority, "workers": 1, "late_records": "stop"}
+    quiet: dict[str, object] = {"rpc_priority": rpc_priority, "workers": 1, "late_records": "stop"}
+    if not knows:
+        quiet["placements"] = header.placements or None
     return AuditRequest(config.source.model_copy(update={**quiet, **more}), spool, header, start, end, sample, knows)
 
 
@@ -224,11 +226,13 @@ async def audit(request: AuditRequest, stop: StopRequest, *, planned: Callable[[
 
     Raises:
         ConfigurationError: the range is empty, or the change stream does not exist.
+        SpoolMismatchError: the configuration names other placements than the spool is of.
         DataLostError: Spanner retains nothing of the range, or no longer retains what is to be read next.
         SpannerCdcError: one clear line.
     """
     totals, metrics = AuditTotals(), ReaderMetrics()
     async with opened(request.source, started=True) as stream:
+        request.header.check_placements(stream.placements, request.spool.path)
         spool = await in_thread(
             functools.partial(AuditedSpool, request.spool, request.header, stream.filter, totals.findings)
         )

@@ -6,6 +6,7 @@ from google.protobuf.any_pb2 import Any
 from google.rpc import error_details_pb2, status_pb2
 from grpc.aio import AioRpcError, Metadata
 
+from connector.core.records import partition_id
 from connector.core.timestamps import parse
 from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, StreamError, StreamGoneError
 from connector.spanner.errors import CallAction, CallError, classify, query_error
@@ -145,3 +146,44 @@ def test_refused_credentials_are_no_missing_role() -> None:
     assert "clock" in line
     assert "credentials" in line
     assert "roles/" not in line
+
+
+def told_of_function(code: grpc.StatusCode, message: str, token: str) -> SpannerCdcError:
+    where = {"stream": "S", "partition": "partition x of READ_S_eu", "start": "2026-01-01T00:00:00Z"}
+    return query_error(met(code, message), **where, token=partition_id(token, "READ_S_eu"))
+
+
+def test_a_token_that_was_sent_to_the_function_of_another_placement_is_named_with_it() -> None:
+    error = told_of_function(Code.INVALID_ARGUMENT, "Partition token abc does not belong to the placement TVF", "abc")
+    assert "partition token abc was sent to read function READ_S_eu, to which it does not belong" in str(error)
+    assert not isinstance(error, StreamGoneError)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (Code.INVALID_ARGUMENT, "Table-valued function not found: READ_S_eu\nSELECT (start_timestamp => @heartbeat)"),
+        (Code.NOT_FOUND, "[ERROR] function spanner.read_proto_bytes_s_eu(text) does not exist"),
+    ],
+)
+@pytest.mark.parametrize("token", ["", "abc"])
+def test_a_function_that_is_gone_is_not_taken_for_the_change_stream(
+    code: grpc.StatusCode, message: str, token: str
+) -> None:
+    error = told_of_function(code, message, token)
+    assert isinstance(error, StreamGoneError)
+    assert str(error).startswith("read function READ_S_eu is gone, and not all of it was read: ")
+
+
+@pytest.mark.parametrize("code", [Code.OUT_OF_RANGE, Code.INVALID_ARGUMENT])
+def test_a_start_that_a_function_refuses_may_be_too_early_for_it(code: grpc.StatusCode) -> None:
+    message = "start_timestamp is too early. earliest read timestamp: 2026-02-01T00:00:00Z"
+    error = told_of_function(code, message, "")
+    assert isinstance(error, DataLostError)
+    assert error.earliest == parse("2026-02-01T00:00:00Z")
+    assert not isinstance(told_of_function(code, message, "abc"), DataLostError)
+
+
+def test_a_missing_function_is_no_heartbeat_that_is_refused_though_the_statement_names_one() -> None:
+    message = "Table-valued function not found: READ_S\nSELECT READ_S(heartbeat_milliseconds => @heartbeat)"
+    assert isinstance(told(Code.INVALID_ARGUMENT, message), StreamGoneError)

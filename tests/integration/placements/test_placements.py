@@ -1,5 +1,6 @@
 """A stream with a read function for each placement: what is printed and sealed, and what is refused."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from emulator.scenario.history import Change
 from emulator.scenario.placements import DEFAULT, Placements
 from emulator.workload.tables import Dialect
 from tests.emulator.subjects import sample_of
-from tests.integration.commands import configuration, manifests, reading, run, tail
+from tests.integration.commands import configuration, manifests, options, reading, run, tail
 from tests.integration.contract import Event
 from tests.integration.delivered import assert_delivered, in_unified_types, of_events, rows
 
@@ -143,4 +144,25 @@ def test_discover_and_check_name_the_functions(dialect: Dialect, tmp_path: Path)
     scenario = placed(dialect)
     with served(scenario) as sample:
         checked = run("check", config(tmp_path, sample, scenario))
+        shown = run("discover", *options(sample))
+        described = json.loads(run("discover", *options(sample), "--json").out)
     assert checked.code == 0, checked.err
+    prefix = "READ_Everything" if dialect == "googlesql" else "read_proto_bytes_Everything"
+    names = sorted(one.name for one in places_of(scenario).each)
+    assert sorted(described[0]["read_functions"]) == names
+    assert described[0]["read_functions"][DEFAULT].lower() == f"{prefix}_{DEFAULT}".lower()
+    assert f"  placement {DEFAULT}: {described[0]['read_functions'][DEFAULT]}" in shown.out.decode()
+
+
+def test_an_audit_reads_the_placements_that_the_spool_is_of(tmp_path: Path) -> None:
+    scenario = placed("googlesql", seconds=30)
+    with served(scenario) as sample:
+        path = config(tmp_path, sample, scenario, placements=[DEFAULT])
+        assert run("read", path).code == 0
+        by_file = run("audit", path)
+        by_path = run("audit", tmp_path / "spool", host=sample.host)
+        other = run("audit", config(tmp_path, sample, scenario))
+    assert by_file.code == 0, by_file.out.decode() + by_file.err
+    assert by_path.code == 0, by_path.out.decode() + by_path.err
+    assert other.code == 2
+    assert f"is of the placements {DEFAULT}, not of all placements" in other.err
