@@ -86,7 +86,7 @@ def test_a_start_that_is_accepted_when_it_is_asked_again_is_the_first() -> None:
 
 
 def test_one_wrong_refusal_on_the_way_skips_nothing() -> None:
-    first, contradicted = NOW - 5 * 10**9, 0
+    first, contradicted = NOW - 10**10 + 12_345, 0
     for number in range(1, 45):
         functions = Functions(F=from_then_on(first), G=one)
         functions.wrong_at = number
