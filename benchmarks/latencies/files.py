@@ -24,6 +24,9 @@ from emulator import EmulatorNotFoundError, SampleDatabase, Workload, find_or_st
 _WARM_UP = 10.0
 """Seconds of commits that are not measured: Spark compiles what its first micro-batches run."""
 
+_MOST_STARTS = 30
+"""How many such times Spark may take for its first file."""
+
 
 def commit_to_file(size: Size) -> Iterator[Result]:
     """Measures commits at an even pace until their files are written."""
@@ -53,6 +56,10 @@ def _measured(sample: SampleDatabase, heartbeat: str, seconds: float, folder: Pa
     workload = Workload(sample, seed=1, average_size=1.0)
     with daemon(source, folder, "run", {"path": str(events), "rotate_interval": "0s"}) as running:
         running.wait_for("queries", 1)
+        for _ in range(_MOST_STARTS):
+            workload.run(seconds=_WARM_UP, rate=MODS_PER_SECOND)
+            if any(events.rglob("*.jsonl")):
+                break
         workload.run(seconds=_WARM_UP, rate=MODS_PER_SECOND)
         since = workload.committed[-1].commit_timestamp_ns
         workload.run(seconds=seconds, rate=MODS_PER_SECOND)
