@@ -62,10 +62,11 @@ class FileDelivery(Delivery):
         self._discard(reports)
         first = min(one.first for one in reports)
         if not self.feed.is_backfill:
+            batch = StartedBatches(self._spool, self.consumer).at(first)
+            begin, last = (batch.first, batch.last) if batch is not None else (first, first)
             if self._delivered.first is None:
-                batch = StartedBatches(self._spool, self.consumer).at(first)
-                begin = batch.first if batch is not None else first
                 self._delivered.begin(begin, self._spool.manifest(begin).watermark_low)
+            self._delivered.last = last
             self._delivered.add(file_source.file_of(one) for one in reports if one.events)
         forget_completed(self._spool, before=first, kept_in=completed_rows_of(self.consumer))
         files = sum(1 for one in reports if one.events)

@@ -38,11 +38,13 @@ class DeliveredFiles:
     Attributes:
         first: the first epoch of its first micro-batch with events; None before there was one.
         low: the watermark before that epoch, whose manifest may be pruned since, Unix nanoseconds.
+        last: the last epoch of its last micro-batch with events.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
         self.low = 0
+        self.last = 0
         self._files: dict[str, WrittenFile] = {}
 
     def begin(self, first: int, low: int) -> None:
@@ -196,6 +198,12 @@ class MinuteStore(CutStore):
         for epoch in spool.summaries(oldest, first - 1):
             if epoch.epoch == oldest:
                 after, all_known = epoch.watermark_low, oldest == before + 1
+            if epoch.files:
+                after, all_known = epoch.watermark_high, False
+        since = max(self._delivered.last, before) + 1
+        if first <= cut.epoch and since < spool.floor():  # another process has delivered them
+            after, all_known = spool.manifest(spool.floor()).watermark_low, False
+        for epoch in spool.summaries(max(since, first), cut.epoch):
             if epoch.files:
                 after, all_known = epoch.watermark_high, False
         return after, all_known

@@ -52,6 +52,7 @@ class FileDeliveries:
         if files:
             if self.delivered.first is None:
                 self.delivered.begin(first, self._spool.manifest(first).watermark_low)
+            self.delivered.last = last
             self.delivered.add(files)
         return files
 

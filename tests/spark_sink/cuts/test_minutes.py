@@ -231,6 +231,20 @@ def test_the_first_document_is_written_although_the_first_epochs_are_pruned(
     assert [name[-2:] for name in documents(root)] == ["00"]
 
 
+def test_the_last_look_writes_no_document_of_a_minute_that_another_process_has_delivered(
+    spool: SpoolMaker, root: Path, run: FileDeliveries
+) -> None:
+    """That process was killed before it published what it had written, between the two locks of this one."""
+    first = two_tables(spool, 0)
+    run.deliver(1, first)
+    second = two_tables(spool, 1)
+    FileDeliveries(spool, str(root)).write(first + 1, second)
+    last = spool.seal(high=START + 3 * MINUTE - 1)
+    run.look_anew()
+    run.publish(last)
+    assert [name[-2:] for name in documents(root)] == ["00", "02"]
+
+
 def test_a_document_of_another_spool_stays_and_a_warning_names_it(
     tmp_path: Path, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
