@@ -25,7 +25,7 @@ _WARM_UP = 10.0
 """Seconds of commits that are not measured: Spark compiles what its first micro-batches run."""
 
 _MOST_STARTS = 30
-"""How many such times Spark may take for its first file."""
+"""The most times that long until Spark has written its first file."""
 
 
 def commit_to_file(size: Size) -> Iterator[Result]:
