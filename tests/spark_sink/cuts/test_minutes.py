@@ -234,7 +234,7 @@ def test_the_first_document_is_written_although_the_first_epochs_are_pruned(
 def test_the_last_look_writes_no_document_of_a_minute_that_another_process_has_delivered(
     spool: SpoolMaker, root: Path, run: FileDeliveries
 ) -> None:
-    """That process was killed before it published what it had written, between the two locks of this one."""
+    """Between the two locks of this process another one has written files, and was killed before it published them."""
     first = two_tables(spool, 0)
     run.deliver(1, first)
     second = two_tables(spool, 1)
