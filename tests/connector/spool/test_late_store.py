@@ -9,7 +9,14 @@ from click.testing import CliRunner
 from connector.cli import cli
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
-from connector.core.records import ChildPartition, ChildPartitionsRecord, DataChangeRecord, Mod, PartitionStartRecord
+from connector.core.records import (
+    ChildPartition,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    Mod,
+    PartitionStartRecord,
+    partition_id,
+)
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError, StreamError
@@ -163,3 +170,13 @@ def test_the_spool_command_reports_how_many_there_are_and_their_range(spool: Spo
         "first": format_rfc3339(AT),
         "last": format_rfc3339(LATER),
     }
+
+
+def test_a_late_announcement_of_a_placements_function_is_read_back_as_a_partition_of_it(spool: Spool) -> None:
+    made = PartitionStartRecord(AT, ("child",))
+    announced = LateRecord(partition_id("token", "F"), made, passed=AT + 5, watermark=AT + 3, delivered=AT + 2)
+    LateStore(spool).keep([announced], now=LATER)
+    (document,) = documents(spool)
+    assert (document["partition"], document["function"]) == ("token", "F")
+    found = with_announced_late(spool, AT + 2, (), continues=True)
+    assert found == (CutPartition(partition_id("child", "F"), AT, is_late=True),)

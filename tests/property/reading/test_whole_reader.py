@@ -15,7 +15,7 @@ from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
 from emulator.scenario.history import PartitionMode
 from emulator.scenario.scenario import Scenario, steady
-from emulator.scripted.fault_plan import RECOVERABLE, FaultPlan
+from emulator.scripted.fault_plan import RECOVERABLE, Fault, FaultKind, FaultPlan
 from tests.property.effort import share_of
 from tests.property.reading import mutants
 from tests.property.reading.whole_reader import ORIGIN, WholeReader, of_seed
@@ -62,6 +62,14 @@ def test_placements_that_are_dropped_end_cleanly(seed: int) -> None:
             one.dropped = one.emptied + (2 + seed % 3) * SECOND
             one.function_dropped = one.dropped + (seed % 2) * 5 * SECOND
     WholeReader(seed, scenario, crashes=seed % 3, faults=FaultPlan()).run()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wrong_refusal_of_a_functions_start_skips_nothing(seed: int) -> None:
+    scenario = Scenario.generate(seed, origin=ORIGIN, seconds=20, transactions=80, churn=20, placements=3)
+    faults = FaultPlan().rule(Fault(FaultKind.EXPIRED_START), token=None, times=1 + seed % 2)
+    WholeReader(seed, scenario, crashes=0, faults=faults).run()
+    assert faults.struck[FaultKind.EXPIRED_START.value]
 
 
 def test_a_reader_whose_watermark_does_not_wait_for_the_list_of_functions_is_caught(
