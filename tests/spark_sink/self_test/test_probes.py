@@ -11,7 +11,7 @@ from connector.core.dialects import DIALECTS
 from connector.core.timestamps import SECOND
 from emulator import Scenario, ScriptedServer
 from emulator.workload.tables import Dialect
-from spark_sink.self_test.probes import change_stream, open_questions
+from spark_sink.self_test.probes import change_stream, open_questions, placements
 from spark_sink.self_test.probes.change_stream import (
     Asking,
     HeldQuery,
@@ -74,3 +74,18 @@ def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monke
     assert len(late) == (2 if mode == "MUTABLE_KEY_RANGE" else 0)
     assert all(detail.startswith("INVALID_ARGUMENT: ") for detail in late), late
     assert found["a silent query whose connection is pinged"].verdict is not SelfTestVerdict.CONFIRMED
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_placements_and_the_functions_that_read_them_are_listed(dialect: Dialect) -> None:
+    now = time.time_ns()
+    scenario = Scenario.generate(
+        3, origin=now - 20 * SECOND, seconds=15, dialect=dialect, mode="MUTABLE_KEY_RANGE", placements=2
+    )
+    with ScriptedServer.started(scenario, begins=now) as server:
+        sample = sample_of(server)
+        found = {one.about: one.detail for one in placements.listed(sample.database, [sample.change_stream])}
+    functions = found["the read functions of INFORMATION_SCHEMA"].split("; ")
+    assert len(functions) >= 3
+    assert all(sample.change_stream.lower() in one.lower() for one in functions)
+    assert len(found["the placements of INFORMATION_SCHEMA"].split("; ")) >= 2
