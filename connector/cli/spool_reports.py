@@ -49,6 +49,7 @@ def _spool_report(spool: Spool) -> Report:
         "path": spool.path,
         "spool_id": header.spool_id,
         "source": header.source.model_dump(),
+        **({} if header.placements is None else {"placements": list(header.placements) or "all"}),
         "start": format_rfc3339(header.start),
         "watermark": format_rfc3339(watermark),
         "lag_s": round((time.time_ns() - watermark) / SECOND, 3),
@@ -115,6 +116,8 @@ def spool_text(report: Report) -> str:
         f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
     )
     lines = [total]
+    if isinstance(placements := report.get("placements"), list):
+        lines.append(f"  placements: {', '.join(placements)}")
     if late["count"]:
         lines.append(
             f"  LATE: {late['count']} records were late and are dead letters in late/,"

@@ -100,6 +100,7 @@ def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp
         path = config(tmp_path, sample, scenario, placements=[one], late_records="stop")
         done = run("read", path)
         assert done.code == 0, done.err
+        shown = run("spool", tmp_path / "spool").out.decode()
         again = run("check", config(tmp_path, sample, scenario))
         other = run("read", config(tmp_path, sample, scenario, placements=[DEFAULT]))
         unknown = run("check", config(tmp_path / "new", sample, scenario, placements=["mars"]))
@@ -108,6 +109,7 @@ def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp
     found = [row for manifest in manifests(tmp_path / "spool") for row in rows(tmp_path / "spool", manifest)]
     assert transactions(found) == {event.server_transaction_id for event, place in records if place == one}
     assert len(found) == sum(len(event.mods) for event, place in records if place == one)
+    assert f"  placements: {one}\n" in shown
     assert again.code == 2
     assert f"is of the placements {one}, not of all placements" in again.err + again.out.decode()
     assert other.code == 2
