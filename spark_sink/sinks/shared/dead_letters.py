@@ -166,13 +166,18 @@ class DeadLetters:
         """The folders of tables (:func:`folder_of`) that have a file whose name begins so."""
         return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(beginning))
 
-    def files(self, table: str | None = None) -> list[DeadLetterFile]:
+    def files(self, table: str | None = None, beginning: str = "") -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name.
+
+        Args:
+            table: the table; None for all.
+            beginning: of the names of the files.
 
         Raises:
             SinkError: a line is not a valid dead letter.
         """
-        found = [_counted(*one) for one in self._paths("" if table is None else f"{_safe(table)}/")]
+        paths = self._paths("" if table is None else f"{_safe(table)}/")
+        found = [_counted(store, path) for store, path in paths if _name(path).startswith(beginning)]
         return sorted(filter(None, found), key=lambda file: (file.oldest, file.path.partition("/")[2], file.path))
 
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:

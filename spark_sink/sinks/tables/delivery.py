@@ -26,6 +26,7 @@ from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.libraries import missing_library
 from spark_sink.sinks.tables.merge_into import TablesWriter
+from spark_sink.sinks.tables.rejected.letters import RejectedRows
 from spark_sink.sinks.tables.source import TablesSource
 from spark_sink.sinks.tables.stopped_tables import ROWS_KEPT, StoppedTables, with_dead_letters
 
@@ -47,6 +48,7 @@ class TablesDelivery(Delivery):
         self._writer: TablesWriter | None = None
         self._removes = not feed.is_backfill and sink.mode != "append" and sink.deletes == "apply"
         self._stopped: StoppedTables | None = None
+        self._rejected = RejectedRows(feed.spool, self.dead_letters, sink.mode)
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
         self._kept = KeptRows(feed.stream, sink.name, lambda: self._made_writer().tables())
@@ -72,11 +74,13 @@ class TablesDelivery(Delivery):
         if not found.events:
             return ""
         stopped.stop(written.stopped)
-        rejected = stopped.put(found.events, found.first, found.last)
-        found_of_tables = [
-            TaskReport(found.first, table, events - rejected[table], rejected[table])
-            for table, events in found.events.items()
-        ]
+        waiting = stopped.put(found.events, found.first, found.last)
+        found_of_tables = []
+        for table, events in found.events.items():
+            rows = [] if stopped.has(table) else self._rejected.rejected(table, found.first, found.last)
+            rejected = waiting[table] + len(rows)
+            why = next((one.reason for one in rows), "")
+            found_of_tables.append(TaskReport(found.first, table, events - rejected, rejected, why))
         tables = sum(1 for table in found.events if not stopped.has(table))
         return self._record(
             found_of_tables, [f"{sum(one.events for one in found_of_tables)} events to {tables} tables"]
@@ -148,5 +152,7 @@ class TablesDelivery(Delivery):
         return self._stopped
 
     def _made_writer(self) -> TablesWriter:
-        self._writer = self._writer or TablesWriter(self.feed, self._sink.options, self.consumer, self.keeps)
+        self._writer = self._writer or TablesWriter(
+            self.feed, self._sink.options, self.consumer, self.keeps, rejected=self._rejected
+        )
         return self._writer

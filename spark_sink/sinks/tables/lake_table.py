@@ -124,17 +124,23 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def declared(columns: Mapping[str, str]) -> str:
+    """Columns with their types; what a mere ``timestamp`` is in a statement depends on the session."""
+    kinds = {name: re.sub(r"\btimestamp\b", "timestamp_ltz", kind) for name, kind in columns.items()}
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+
+
 def create_statement(target: str, provider: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> str:
     """Creates a table if there is none."""
     texts = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
-    return f"CREATE TABLE IF NOT EXISTS {target} ({_declared(columns)}) USING {provider}" + (
+    return f"CREATE TABLE IF NOT EXISTS {target} ({declared(columns)}) USING {provider}" + (
         f" TBLPROPERTIES ({texts})" if texts else ""
     )
 
 
 def add_statement(target: str, columns: Mapping[str, str]) -> str:
     """Adds columns to a table."""
-    return f"ALTER TABLE {target} ADD COLUMNS ({_declared(columns)})"
+    return f"ALTER TABLE {target} ADD COLUMNS ({declared(columns)})"
 
 
 def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, keeps_deleted: bool) -> str:
@@ -193,12 +199,6 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
         f" WHEN MATCHED AND {fills} THEN {_updated({**known, CAPTURED: NOTHING})}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN {_inserted(table, NOTHING)}"
     )
-
-
-def _declared(columns: Mapping[str, str]) -> str:
-    """Columns with their types; what a mere ``timestamp`` is in a statement depends on the session."""
-    kinds = {name: re.sub(r"\btimestamp\b", "timestamp_ltz", kind) for name, kind in columns.items()}
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
 
 
 _NEWER = f"s.{SEQUENCE} > coalesce(t.{SEQUENCE}, '')"

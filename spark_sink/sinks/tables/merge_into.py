@@ -39,6 +39,8 @@ from spark_sink.sinks.tables.lake_table import (
     table_name,
     taken_names,
 )
+from spark_sink.sinks.tables.rejected.letters import NoDeadLetters, RejectedRows
+from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
 from spark_sink.sinks.tables.row_merger import merged, newest, with_times
 from spark_sink.sinks.tables.table_faults import naming, refused, tried
@@ -150,6 +152,7 @@ class TablesWriter:
         consumer: the name under which tables keep up to which epoch they are.
         keeps: whether the events of a table are written; those of the others are left out.
         is_there: whether a table is in the destination, so that no other can have its name; None as ``keeps``.
+        rejected: keeps the rows that tables cannot take as dead letters; None if such a row stops its table.
     """
 
     def __init__(
@@ -159,12 +162,14 @@ class TablesWriter:
         consumer: str,
         keeps: Callable[[str], bool] = lambda _: True,
         is_there: Callable[[str], bool] | None = None,
+        rejected: RejectedRows | None = None,
     ) -> None:
         self._spool = feed.spool
         self._options = options
         self._consumer = consumer
         self._keeps = keeps
         self._is_there = is_there or keeps
+        self._rejected = rejected or NoDeadLetters()
         self._compared: set[tuple[int, str]] = set()
         self._own = KnownTables(feed.spool)
         self._known = KnownTables(feed.stream)  # a backfill's spool does not know of types that have changed
@@ -207,15 +212,17 @@ class TablesWriter:
                 max(row["last"] for row in counts),
                 {row["object"]: row["events"] for row in counts},
             )
-            keeps = tombstones
-            if of_backfill and self._options.mode == "merge":
-                keeps = frozenset()  # a repair deletes what no later row restores
-            if self._options.deletes == "flag":
-                keeps = frozenset(merged.events)
+            keeps = self._keeps_deleted(tombstones, merged.events, of_backfill=of_backfill)
             self._compared.clear()
             due = [row for row in counts if not is_stopped(row["object"])]
             with writing(events.sparkSession):
                 return Written(merged, self._write(kept, due, merged, _Merging(keeps, of_backfill)))
+
+    def _keeps_deleted(self, tombstones: frozenset[str], names: Iterable[str], *, of_backfill: bool) -> frozenset[str]:
+        if self._options.deletes == "flag":
+            return frozenset(names)
+        # a repair deletes what no later row restores
+        return frozenset() if of_backfill and self._options.mode == "merge" else tombstones
 
     def _write(
         self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging"
@@ -240,6 +247,7 @@ class TablesWriter:
             with naming(table, store.target(table.name), events):  # before the options of commits are set
                 keyed[name] = tried(name, store.prepare, table)
                 applied[name] = self._applied(store, table)
+                self._rejected.opened(table, events.sparkSession)
             tables[name] = table
 
         for name in (row["object"] for row in counts if row["object"] not in stopped):
@@ -247,33 +255,15 @@ class TablesWriter:
                 prepare(name)
         due = [row for row in counts if row["object"] in tables and row["last"] > applied[row["object"]]]
 
-        def append(table: LakeTable, rows: DataFrame, row: Row) -> None:
-            done = self._applied(store, table)  # another run of this query may have committed meanwhile
-            if done < row["last"]:
-                left = _after(rows, "_epoch", done, row["first"])
-                store.append(left, table.name, max(batch.first, done + 1), last)
-
         def one(row: Row) -> None:
             table, done = tables[row["object"]], applied[row["object"]]
             left = _after(events, "epoch", done, row["first"])
-            if self._options.mode == "append":
-                appended = _typed(left, table).select(*table.all_columns("append"))
-                tried(table.source, append, table, appended, row)
-            else:
+            write = partial(self._write_events, store, table, row, batch, merging)
+            if self._options.mode != "append":
                 check_nanoseconds(events, table)
                 is_certain = keyed[row["object"]] and not merging.of_backfill
                 left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
-                lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
-                whole = not (row["partial"] or lacks_columns)
-                typed, tasks = _typed(left, table), -(-row["events"] // _ROWS_OF_A_TASK)
-                keeps = table.source in merging.keeps_deleted
-                target = store.target(table.name)
-                if self._options.mode == "history":
-                    statement = partial(history_statement, table, target, keeps_deleted=keeps, tasks=tasks)
-                    self._merge(table, typed, statement)
-                else:
-                    rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
-                    self._merge(table, rows.coalesce(tasks), partial(merging.statement, table, target, whole=whole))
+            self._rejected.write(table, left, write)
             store.committed(table.name, last)
 
         def named(row: Row) -> None:
@@ -297,6 +287,35 @@ class TablesWriter:
             self._compared.add((done.epoch, done.at))
         return done.epoch
 
+    def _write_events(
+        self, store: TableStore, table: LakeTable, row: Row, batch: Merged, merging: "_Merging", events: DataFrame
+    ) -> None:
+        """Commits events of a table, about which ``row`` has what all of them are."""
+        if self._options.mode == "append":
+            appended = _typed(events, table).select(*table.all_columns("append"))
+            tried(table.source, self._append, store, table, appended, row, batch)
+            return
+        lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
+        whole, tasks = not (row["partial"] or lacks_columns), -(-row["events"] // _ROWS_OF_A_TASK)
+        self._merge_typed(store, table, _typed(events, table), merging, whole=whole, tasks=tasks)
+
+    def _append(self, store: TableStore, table: LakeTable, rows: DataFrame, row: Row, batch: Merged) -> None:
+        done = self._applied(store, table)  # another run of this query may have committed meanwhile
+        if done < row["last"]:
+            left = _after(rows, "_epoch", done, row["first"])
+            store.append(left, table.name, max(batch.first, done + 1), identified(self._spool, batch.last))
+
+    def _merge_typed(
+        self, store: TableStore, table: LakeTable, typed: DataFrame, merging: "_Merging", *, whole: bool, tasks: int
+    ) -> None:
+        """Merges typed changes, which are whole rows or not."""
+        target, keeps = store.target(table.name), table.source in merging.keeps_deleted
+        if self._options.mode == "history":
+            self._merge(table, typed, partial(history_statement, table, target, keeps_deleted=keeps, tasks=tasks))
+        else:
+            rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
+            self._merge(table, rows.coalesce(tasks), partial(merging.statement, table, target, whole=whole))
+
     def _merge(self, table: LakeTable, changes: DataFrame, statement: Callable[[str], str]) -> None:
         """Runs the statement that merges a view of the changes."""
         spark, view = changes.sparkSession, f"spanner_cdc_{uuid4().hex}"
@@ -305,6 +324,54 @@ class TablesWriter:
             tried(table.source, spark.sql, statement(view))
         finally:
             spark.catalog.dropTempView(view)
+
+    def applied(self, spark: SparkSession, name: str) -> int:
+        """The last epoch that a table has.
+
+        Raises:
+            TableError, TableNameError: the table cannot be written until it is repaired.
+            SpoolError: it is of another copy of the spool.
+        """
+        table, store = self.table(name), self.store(spark)
+        with refused(name, store.target(table.name)):
+            tried(name, store.prepare, table)
+            return self._applied(store, table)
+
+    def write_again(
+        self, changes: DataFrame, name: str, *, whole: bool, tombstones: frozenset[str], backfill: bool
+    ) -> None:
+        """Writes changes of a table that it lacks, whatever its last epoch is; what it has already stays as it is.
+
+        Args:
+            changes: rows of the source.
+            name: the table.
+            whole: whether each of them is a whole row, or a DELETE.
+            tombstones: see :meth:`write`.
+            backfill: whether they are rows of a backfill.
+
+        Raises:
+            TableError, TableNameError: the table cannot be written until it is repaired.
+            PySparkException, Py4JError: Spark or the destination fails for more than one table.
+        """
+        with writing(changes.sparkSession):
+            table = self.table(name)
+            store = self.store(changes.sparkSession, AGAIN)
+            with naming(table, store.target(table.name), changes):
+                tried(name, store.prepare, table)
+                if self._options.mode == "append":
+                    tried(name, append_again, store, table, _typed(changes, table))
+                    return
+                check_nanoseconds(changes, table)
+                typed = _typed(changes, table)
+                if self._options.mode == "merge" and not backfill:
+                    typed = newer(typed, store.rows(table.name), table)
+                keeps = self._keeps_deleted(tombstones, [name], of_backfill=backfill)
+                self._merge_typed(store, table, typed, _Merging(keeps, backfill), whole=whole, tasks=1)
+
+    @property
+    def mode(self) -> Mode:
+        """That of the tables."""
+        return self._options.mode
 
     def tables(self) -> list[str]:
         """The tables of Spanner that the spool knows."""
@@ -344,9 +411,9 @@ class TablesWriter:
         columns = {column: type_name(of_type) for column, of_type in types.items()}
         return LakeTable(name, table_name(name), columns, types, known.newest(name).primary_keys)
 
-    def store(self, spark: SparkSession) -> TableStore:
-        """The tables in a session."""
-        progress = f"{OWN}{self._spool.header().spool_id}.{self._consumer}"
+    def store(self, spark: SparkSession, kind: str = "") -> TableStore:
+        """The tables in a session; commits of another kind than those of whole epochs have a number of their own."""
+        progress = f"{OWN}{self._spool.header().spool_id}.{self._consumer}{kind}"
         return STORES[self._options.format](spark, self._options, progress)
 
 

@@ -23,9 +23,9 @@ from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.formats.started import in_words, started
 from spark_sink.sinks.tables.merge_into import TablesWriter
-
-_COLUMNS = ("object", "uuid", "change_sequence_number", "source_metadata", "payload", "epoch")
-"""The columns of an event that a table needs."""
+from spark_sink.sinks.tables.rejected.letters import EVENT_COLUMNS, ROWS
+from spark_sink.sinks.tables.rejected.replaying import RowsReplay
+from spark_sink.sinks.tables.stopped_tables import STOPPED
 
 
 @contextmanager
@@ -76,22 +76,35 @@ class TablesReplay:
             )
             for one in known
         }
+        store = self._delivery.dead_letters
+        self._rows = {
+            spool_id: RowsReplay(
+                spark, writer, store, f"{spool_id}{ROWS}", f"{spool_id}{STOPPED}", is_backfill=is_backfill
+            )
+            for spool_id, (writer, is_backfill) in self._writers.items()
+        }
         self._rejected: dict[tuple[str, str], str] = {}
         self._written: set[str] = set()
 
     def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
-        """Writes the dead letters of a file: all of them, or none."""
+        """Writes the dead letters of a file; those of a stopped table all, or none."""
         spool_id = name.partition("_")[0]
         table: str = rows.column("object")[0].as_py()
         if spool_id not in self._writers:
             return _all(rows, "it is of another spool: replay it with that spool (spool.path), or remove it")
         if self._spools.will_repeat(name, rows):
             return None
+        of_rows = self._rows[spool_id]
+        if of_rows.has(name):
+            self._written.add(table)
+            return of_rows.send(rows, self._delivery.keep_deleted(table, self._unfinished))
+        if of_rows.keeps(table):
+            self._rejected.setdefault((spool_id, table), "earlier dead letters of its rows are not written")
         if (spool_id, table) in self._rejected:
             return _all(rows, self._rejected[spool_id, table])
         writer, of_backfill = self._writers[spool_id]
         tombstones = self._delivery.keep_deleted(table, self._unfinished)
-        events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(_COLUMNS)]))
+        events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
         stopped = writer.write(events, tombstones=tombstones, of_backfill=of_backfill).stopped
         if table in stopped:
             self._rejected[spool_id, table] = str(stopped[table])

@@ -23,6 +23,9 @@ from spark_sink.sinks.shared.dead_letters import DeadLetters, folder_of
 _FILE_BYTES = 8 * 1024 * 1024
 """Bytes of events in a file of dead letters, unless one epoch has more: a replay has one commit for each."""
 
+STOPPED = "_tables_"
+"""In the names of files with dead letters of stopped tables, after the spool's id."""
+
 ROWS_KEPT = "its deleted rows are kept with _is_deleted"
 """The start of the reason of a table that is reported without dead letters: see the sink's delivery."""
 
@@ -43,7 +46,7 @@ class StoppedTables:
     def __init__(self, spool: Spool, consumer: str, dead_letters: DeadLetters) -> None:
         self._spool = spool
         self._dead_letters = dead_letters
-        self._prefix = f"{spool.header().spool_id}_tables_"
+        self._prefix = f"{spool.header().spool_id}{STOPPED}"
         self._folders = set(dead_letters.folders(self._prefix))
         found = report_of(spool, consumer).stopped
         reported = {table: why for table, why in found.items() if not why.startswith(ROWS_KEPT)}

@@ -68,8 +68,7 @@ def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants:
         raise ConfigurationError(
             [f"table {table} has a column {', '.join(taken)}, which typed() adds itself: read it from payload"]
         )
-    read_as = StructType([StructField(name, _text_of(parsed(type_json))) for name, type_json in columns.items()])
-    payload = F.from_json(F.col("payload"), read_as, _PARSING)
+    payload = payload_texts(columns)
     metadata = F.col("source_metadata")
     rows = df.where(F.col("object") == F.lit(table)).select(
         payload.alias("_row"),
@@ -98,22 +97,29 @@ def columns_not_castable(df: DataFrame, table: str, columns: Mapping[str, str]) 
         table: the table's name.
         columns: its columns by name, with Spanner's type.
     """
-    types = {name: parsed(type_json) for name, type_json in columns.items()}
-    texts = StructType([StructField(name, _text_of(of_type)) for name, of_type in types.items()])
-    rows = df.where(F.col("object") == F.lit(table)).select(F.from_json(F.col("payload"), texts, _PARSING).alias("row"))
+    rows = df.where(F.col("object") == F.lit(table)).select(payload_texts(columns).alias("row"))
     (found,) = rows.agg(
-        *(F.bool_or(_is_not_castable(F.col("row").getField(name), of_type)) for name, of_type in types.items())
+        *(F.bool_or(is_not_castable(F.col("row").getField(name), of_type)) for name, of_type in columns.items())
     ).collect()
-    return [name for name, fails in zip(types, found, strict=True) if fails]
+    return [name for name, fails in zip(columns, found, strict=True) if fails]
 
 
-def _is_not_castable(value: Column, column_type: SpannerType) -> Column:
+def payload_texts(columns: Mapping[str, str]) -> Column:
+    """The values of these columns, by name with Spanner's type, as texts in a struct."""
+    texts = [StructField(name, _text_of(parsed(type_json))) for name, type_json in columns.items()]
+    return F.from_json(F.col("payload"), StructType(texts), _PARSING)
+
+
+def is_not_castable(value: Column, type_json: str) -> Column:
+    """True if :func:`typed_as` cannot cast a value that is a text, or an array of texts, to a type of Spanner's."""
+    column_type = parsed(type_json)
     name = SPARK_TYPES[column_type.kind]
+    of_type = TimestampType() if name == SPARK_TYPES[ColumnKind.TIMESTAMP] else name
 
     def fails(one: Column) -> Column:
         if name == STRING:
             return F.lit(False)
-        cast = F.try_to_binary(one, F.lit("base64")) if name == BINARY else one.try_cast(name)
+        cast = F.try_to_binary(one, F.lit("base64")) if name == BINARY else one.try_cast(of_type)
         return one.isNotNull() & cast.isNull()
 
     return F.exists(value, fails) if column_type.is_array else fails(value)

@@ -26,7 +26,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 from spark_sink.sinks.tables.formats.store import TableStore
-from spark_sink.sinks.tables.lake_table import LakeTable
+from spark_sink.sinks.tables.lake_table import APPENDED, LakeTable, declared
 from spark_sink.sources.changes.offsets import Offset
 
 _COMMITS, _STAGING = "_commits", "_staging"
@@ -96,6 +96,13 @@ class ParquetStore(TableStore):
         """Nothing: only :meth:`append` commits."""
         del last
         yield
+
+    def rows(self, name: str) -> DataFrame:
+        """The columns that are added to those of Spanner, of the files that readers see."""
+        columns, folder = declared(APPENDED), self.target(name)
+        if not any(file.endswith(".parquet") for file in self._folders.names(folder)):
+            return self._spark.createDataFrame([], columns)
+        return self._spark.read.schema(columns).parquet(folder)
 
     def _columns_of(self, name: str) -> dict[str, str]:
         """The columns of all files with their types, as far as entries have them."""

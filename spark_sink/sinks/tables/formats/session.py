@@ -16,8 +16,12 @@ from spark_sink.sinks.tables.formats.jvm import java_session
 OWN = "spanner-cdc."
 """The prefix of the names under which tables keep their last epochs."""
 
-WRITING: Mapping[str, str] = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""Spark's default for Parquet and Delta is INT96, which few others read, and which has no statistics."""
+WRITING: Mapping[str, str] = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ansi.enabled": "true",
+}
+"""Spark's default for Parquet and Delta is INT96, which few others read, and which has no statistics. Without ANSI a
+value that cannot be cast would be NULL, without a word."""
 
 _LOCKS: dict[int, RLock] = defaultdict(RLock)
 _CHOOSING = Lock()

@@ -94,6 +94,12 @@ class TableStore(ABC):
             check_key(table, target, kept[PROPERTY])
         return PROPERTY in kept
 
+    def rows(self, name: str) -> DataFrame:
+        """The rows that a table has now; the table is there."""
+        target = self.target(name)
+        self.refresh(target)
+        return self._spark.table(target)
+
     def refresh(self, target: str) -> None:
         """Makes sure that the session has the newest state of a table, with the commits of other processes."""
         del target

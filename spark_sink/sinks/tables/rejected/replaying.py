@@ -1,0 +1,110 @@
+"""Replays the dead letters of single rows: each is written unless a later change of its row makes it useless.
+
+A dead letter that is rejected again keeps those of its row that need it. What is older than a marker is not written,
+and neither is what is in a dead letter of a stopped table, too: the table lacks its epoch, and gets it from there.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from spark_sink.errors import TableError, TableNameError
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.known_schemas import Rejections
+from spark_sink.sinks.tables.lake_table import LakeTable
+from spark_sink.sinks.tables.merge_into import TablesWriter
+from spark_sink.sinks.tables.rejected.changes import OpenLetter, divided, superseded
+from spark_sink.sinks.tables.rejected.checks import Checks
+from spark_sink.sinks.tables.rejected.letters import EVENT_COLUMNS, open_letters, opened
+
+
+class RowsReplay:
+    """Sends dead letters of single rows of a spool.
+
+    Args:
+        spark: a session with the format's library.
+        writer: writes the tables.
+        dead_letters: the sink's dead-letter store.
+        prefix: the start of the names of these dead letters.
+        stopped: the start of the names of those of stopped tables.
+        is_backfill: whether the spool is a backfill's.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        writer: TablesWriter,
+        dead_letters: DeadLetters,
+        prefix: str,
+        stopped: str,
+        *,
+        is_backfill: bool,
+    ) -> None:
+        self._spark = spark
+        self._writer = writer
+        self._dead_letters = dead_letters
+        self._prefix = prefix
+        self._stopped = stopped
+        self._is_backfill = is_backfill
+        self._refused: dict[str, str] = {}
+        self._useless: dict[str, frozenset[str]] = {}
+        self._kept: dict[str, list[OpenLetter]] = defaultdict(list)
+
+    def has(self, name: str) -> bool:
+        """True if a file of that name has dead letters of single rows of the spool."""
+        return name.startswith(self._prefix)
+
+    def keeps(self, table: str) -> bool:
+        """True if dead letters of a table were rejected again."""
+        return table in self._refused or bool(self._kept[table])
+
+    def send(self, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
+        """Writes the dead letters of a file, except those that are rejected again.
+
+        Raises:
+            PySparkException, Py4JError: Spark or the destination fails for more than one table.
+        """
+        name: str = rows.column("object")[0].as_py()
+        if name not in self._refused:
+            try:
+                return self._send(name, rows, tombstones)
+            except (TableError, TableNameError) as error:
+                self._refused[name] = str(error)
+        return [(index, self._refused[name]) for index in range(rows.num_rows)]
+
+    def _send(self, name: str, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
+        table, mode = self._writer.table(name), self._writer.mode
+        events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
+        checks = Checks(events, table, mode)
+        useless = self._useless_of(table)
+        changes = {change.uuid: change for change in checks.all()}
+        division = divided(mode, [one for one in changes.values() if one.uuid not in useless], self._kept[name])
+        left_out = useless | division.left_out
+        written = [change for change in changes.values() if change.uuid not in left_out]
+        if written:
+            rest = checks.without(changes.keys() & left_out)
+            whole = all(change.is_whole for change in written)
+            self._writer.write_again(rest, name, whole=whole, tombstones=tombstones, backfill=self._is_backfill)
+        again = {change.uuid: why for change, why in division.letters}
+        self._kept[name] += [opened(change, why) for change, why in division.letters]
+        uuids = rows.column("uuid").to_pylist()
+        return [(index, again[uuid]) for index, uuid in enumerate(uuids) if uuid in again]
+
+    def _useless_of(self, table: LakeTable) -> frozenset[str]:
+        """The uuids of a table's dead letters that are not written."""
+        if table.source not in self._useless:
+            letters = open_letters(self._dead_letters, table, self._prefix, self._spark, self._writer.mode)
+            self._useless[table.source] = superseded(letters) | self._of_stopped(table, letters)
+        return self._useless[table.source]
+
+    def _of_stopped(self, table: LakeTable, letters: Sequence[OpenLetter]) -> frozenset[str]:
+        """The uuids of those that the table gets with other dead letters, because it lacks their epochs."""
+        files = self._dead_letters.files(table.source, self._stopped)
+        if not files:
+            return frozenset()
+        done = self._writer.applied(self._spark, table.source)
+        lacked = {letter.uuid for letter in letters if letter.epoch > done}
+        uuids = (self._dead_letters.read(file)[0].column("uuid").to_pylist() for file in files)
+        return frozenset(uuid for of_file in uuids for uuid in of_file if uuid in lacked)

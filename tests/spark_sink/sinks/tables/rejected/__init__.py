@@ -1,0 +1,1 @@
+"""Rejected rows of tables."""

@@ -1,0 +1,200 @@
+"""A row that a table cannot take becomes a dead letter, alone; a replay writes it once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from connector.core.records import ColumnType, DataChangeRecord
+from connector.core.timestamps import SECOND
+from connector.spool.sink_report import report_of
+from spark_sink.dead_letters_command import Replayed
+from spark_sink.errors import TableError
+from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.tables.config import Format
+from spark_sink.sinks.tables.formats.parquet import ParquetStore
+from spark_sink.sinks.tables.formats.session import session_options
+from spark_sink.sinks.tables.lake_table import LakeTable
+from spark_sink.sinks.tables.merge_into import TablesWriter
+from spark_sink.sinks.tables.rejected import letters
+from spark_sink.sources.changes.offsets import Offset
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
+from tests.spark_sink.sinks.tables.changes import change
+from tests.spark_sink.sinks.tables.reading import target
+from tests.spark_sink.sinks.tables.test_stopped_tables import Sink, appended
+from tests.spark_sink.spools import KEY, START, record
+
+AGE = ColumnType("Age", '{"code":"INT64"}', False, 2)
+COLUMNS = (KEY, AGE)
+BAD = "private-4711"
+WHY = "column Age: the value is no bigint"
+
+
+def made(at: int, key: int, age: str | None, kind: str = "INSERT", capture: str = "NEW_ROW") -> DataChangeRecord:
+    """A change of a row of Singers, ``at`` seconds after the start."""
+    values: dict[str, object] = {} if age is None else {"Age": age}
+    one = record(START + at * SECOND, [key], columns=COLUMNS, values=values, mod_type=kind, sequence=key)
+    return replace(one, value_capture_type=capture)
+
+
+@pytest.fixture
+def sink(lake: SparkSession, tmp_path: Path) -> Sink:
+    """Into Parquet: one row of three cannot be written, and Albums has a change, too."""
+    sink = Sink(lake, tmp_path, format="parquet", mode="append")
+    sink.maker.seal(made(1, 1, "1"), made(2, 2, BAD), made(3, 3, "3"), change(4, [1], table="Albums"))
+    return sink
+
+
+def mend(sink: Sink, age: str = "5") -> None:
+    """Edits the dead letters, as an operator may."""
+    for file in sink.store.files():
+        rows, why = sink.store.read(file)
+        number = rows.schema.names.index("payload")
+        payloads = pa.array([one.replace(BAD, age) for one in rows.column("payload").to_pylist()], pa.string())
+        sink.store.replace(file, rows.set_column(number, rows.schema.field(number), payloads), why)
+
+
+@contextmanager
+def killed_after_dead_letters(sink: Sink) -> Iterator[None]:
+    """Kills the sink between the dead letters of Singers and its commit."""
+    original = ParquetStore.append
+
+    def append(store: ParquetStore, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        if name == "Singers" and sink.letters():
+            raise KilledError
+        original(store, rows, name, first, last)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParquetStore, "append", append)
+        yield
+
+
+def test_a_row_that_cannot_be_appended_is_a_dead_letter_alone_and_is_replayed_once(
+    sink: Sink,
+) -> None:
+    said = sink.deliver(1)
+    assert said == f"3 events to 2 tables, 1 to the dead letters at {sink.store.root}; Singers: {WHY}"
+    assert appended(sink, "Singers") == [(1, 1), (3, 1)]
+    assert appended(sink, "Albums") == [(1, 1)]
+    assert (sink.stopped, sink.letters(), report_of(sink.spool, "tables").refused) == ({}, 1, 1)
+    (file,) = sink.store.files()
+    assert file.reasons == {WHY: 1}
+    assert file.name == f"{sink.spool.header().spool_id}_rows_{1:016d}_{1:016d}_0000"
+    assert sink.replay() == Replayed(rejected=1)
+    assert sink.letters() == 1
+    mend(sink)
+    with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
+        sink.replay()
+    assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
+    assert sink.replay() == Replayed(sent=1)
+    assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)], "each once, though the replay was killed"
+    sink.maker.seal(made(5, 4, "4"))
+    sink.deliver(2)
+    assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1), (4, 2)]
+
+
+def test_a_sink_that_is_killed_between_its_dead_letters_and_its_commit_writes_the_same_ones_again(sink: Sink) -> None:
+    with killed_after_dead_letters(sink), pytest.raises(KilledError):
+        sink.deliver(1)
+    assert sink.letters() == 1, "before the commit of the others"
+    sink.restart()
+    assert "1 to the dead letters" in sink.deliver(1)
+    assert sink.letters() == 1
+    sink.restart()
+    assert "1 to the dead letters" in sink.deliver(1), "also of a table that has the micro-batch already"
+    assert (sink.letters(), report_of(sink.spool, "tables").refused) == (1, 1)
+    assert appended(sink, "Singers") == [(1, 1), (3, 1)]
+    mend(sink)
+    assert sink.replay() == Replayed(sent=1)
+    assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_session_without_ansi_writes_no_null_instead_of_a_value(sink: Sink) -> None:
+    with session_options(sink.lake, {"spark.sql.ansi.enabled": "false"}):
+        sink.deliver(1)
+    assert sink.letters() == 1
+    assert appended(sink, "Singers") == [(1, 1), (3, 1)]
+
+
+def test_a_table_with_too_many_rejected_rows_is_stopped(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST", 1)
+    sink.deliver(1)
+    sink.maker.seal(made(5, 5, BAD), change(6, [2], table="Albums"))
+    sink.deliver(2)
+    assert "table Singers has more than 1 rows that cannot be written" in sink.stopped["Singers"]
+    assert len(appended(sink, "Albums")) == 2
+    assert sink.letters() == 2
+
+
+def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_once(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill before the commit, where the table cannot be written when the micro-batch is repeated."""
+    with killed_after_dead_letters(sink), pytest.raises(KilledError):
+        sink.deliver(1)
+    sink.restart()
+    with monkeypatch.context() as patch:
+        patch.setattr(TablesWriter, "table", _stop_singers)
+        sink.deliver(1)
+    assert list(sink.stopped) == ["Singers"]
+    assert sink.letters() == 4
+    mend(sink)
+    assert sink.replay() == Replayed(sent=4)
+    assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
+    assert sink.stopped == {}
+
+
+def _stop_singers(writer: TablesWriter, name: str) -> LakeTable:
+    if name == "Singers":
+        raise TableError("it is to be mended first")
+    return original_table(writer, name)
+
+
+original_table = TablesWriter.table
+
+
+def merged(lake: SparkSession, path: Path, of_format: Format) -> dict[int, int | None]:
+    """The rows of Singers."""
+    table = target(path, of_format)
+    lake.sql(f"REFRESH TABLE {table}")
+    rows = lake.table(table).collect()
+    found = {row["Id"]: row["Age"] for row in rows}
+    assert len(found) == len(rows)
+    assert not any(row["_is_deleted"] for row in rows)
+    return found
+
+
+def test_merged_rows_are_those_of_the_source_but_for_the_dead_letters(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    """Whole rows: a later one is written, and a replay writes what is newer than the table alone."""
+    sink = Sink(lake, tmp_path, format=merging_format)
+    path = tmp_path / "lake"
+    sink.maker.seal(*(made(1, key, "1") for key in range(1, 7)))
+    sink.deliver(1)
+    sink.maker.seal(
+        *(made(2, key, BAD, "UPDATE") for key in (1, 2, 3)),
+        made(2, 4, BAD, "DELETE"),
+        made(2, 5, "2", "UPDATE"),
+        made(2, 7, BAD),
+        made(3, 7, BAD, "DELETE"),
+    )
+    said = sink.deliver(2)
+    assert f"5 to the dead letters at {sink.store.root}; Singers: {WHY}" in said
+    assert sink.stopped == {}
+    assert merged(lake, path, merging_format) == {1: 1, 2: 1, 3: 1, 5: 2, 6: 1}
+    sink.restart()
+    sink.maker.seal(made(4, 2, "4", "UPDATE"), made(4, 3, BAD, "DELETE"))
+    sink.deliver(3)
+    assert merged(lake, path, merging_format) == {1: 1, 2: 4, 5: 2, 6: 1}
+    assert sink.replay().rejected == 2, "those of 1 and of 2"
+    mend(sink)
+    assert sink.replay() == Replayed(sent=2)
+    assert merged(lake, path, merging_format) == {1: 5, 2: 4, 5: 2, 6: 1}
+    sink.maker.seal(made(5, 3, "5"), made(5, 1, "6", "UPDATE"))
+    sink.deliver(4)
+    assert merged(lake, path, merging_format) == {1: 6, 2: 4, 3: 5, 5: 2, 6: 1}
