@@ -162,9 +162,10 @@ class DeadLetters:
             if unwanted(_name(path)):
                 _delete(store, path)
 
-    def folders(self, beginning: str = "") -> frozenset[str]:
-        """The folders of tables (:func:`folder_of`) that have a file whose name begins so."""
-        return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(beginning))
+    def folders(self, *beginnings: str) -> frozenset[str]:
+        """The folders of tables (:func:`folder_of`) that have a file, or one whose name begins in one of these ways."""
+        wanted = beginnings or ""
+        return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(wanted))
 
     def files(self, table: str | None = None, beginning: str = "") -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name.

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import log
 from connector.config.loading import Config
-from connector.spool.backfill.records import backfills, unfinished_tables
+from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among
 from connector.spool.sink_report import report_of, write_report
 from spark_sink.errors import SinkError, TableError
+from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import CutStore
@@ -49,6 +50,7 @@ class TablesDelivery(Delivery):
         self._removes = not feed.is_backfill and sink.mode != "append" and sink.deletes == "apply"
         self._stopped: StoppedTables | None = None
         self._rejected = RejectedRows(feed.spool, self.dead_letters, sink.mode)
+        self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
         self._kept = KeptRows(feed.stream, sink.name, lambda: self._made_writer().tables())
@@ -63,10 +65,11 @@ class TablesDelivery(Delivery):
 
         The events of a table that is stopped, or that cannot be written, become dead letters.
         """
-        unfinished = unfinished_tables(self.feed.stream)  # after the rows were sealed: one recorded later has them
+        known = backfills(self.feed.stream)  # after the rows were sealed: one recorded later has them
+        unfinished = unfinished_among(self.feed.stream, known)
         writer, stopped = self._made_writer(), self._stopped_tables()
-        if self._removes and unfinished:
-            self._kept.add(unfinished)
+        if self._removes:
+            self._keep_deleted(known, unfinished)
         # a backfill that is done may have left dead letters
         keeps = unfinished | self._kept.tables() if self._removes else unfinished
         written = writer.write(reports, tombstones=keeps, of_backfill=self.feed.is_backfill, is_stopped=stopped.has)
@@ -135,6 +138,20 @@ class TablesDelivery(Delivery):
             return None
         spool_id = self.feed.spool.header().spool_id
         return CutRecords(spark, self._sink.options, spool_id, self.consumer, self._sink.cuts.keep)
+
+    def _keep_deleted(self, known: Sequence[RecordedBackfill], unfinished: frozenset[str]) -> None:
+        """Records the tables whose deleted rows are kept from now on: rows of a backfill may come after their DELETE.
+
+        These are also in its dead letters. The store is searched when a backfill was recorded, or is done with a table,
+        since it was searched last.
+        """
+        tables, state = set(unfinished), (len(known), unfinished)
+        if known and state != self._searched:
+            folders = self.dead_letters.folders(*(f"{one.spool.header().spool_id}_" for one in known))
+            of_backfills = {table.table for one in known for table in one.document.tables}
+            tables |= {table for table in of_backfills if folder_of(table) in folders}
+        self._kept.add(frozenset(tables))
+        self._searched = state
 
     def _report_unsettled(self, failed: Mapping[str, str], due: frozenset[str]) -> None:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""

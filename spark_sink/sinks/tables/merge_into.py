@@ -370,7 +370,7 @@ class TablesWriter:
 
     @property
     def mode(self) -> Mode:
-        """That of the tables."""
+        """The mode of the tables."""
         return self._options.mode
 
     def tables(self) -> list[str]:

@@ -81,7 +81,7 @@ class RejectedRows(NoDeadLetters):
         """
         known = self.opened(table, events.sparkSession)
         failure: Exception | None = None
-        if not known:
+        if not known or self._mode == "append":
             try:
                 write(events)
             except SPARK_ERRORS as error:

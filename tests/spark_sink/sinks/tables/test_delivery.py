@@ -139,7 +139,7 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
 
 
 @pytest.mark.spark
-def test_a_value_that_parquet_cannot_take_is_printed_nowhere_and_its_table_alone_is_stopped(
+def test_a_value_that_parquet_cannot_take_is_printed_nowhere_and_makes_a_dead_letter(
     spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spool.seal(change(1, [1], (KEY, AGE), table="Persons", Age=VALUE), change(1, [1]))
@@ -148,16 +148,14 @@ def test_a_value_that_parquet_cannot_take_is_printed_nowhere_and_its_table_alone
         configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake"), dead_letters=str(letters))
     )
     with program(tmp_path / "log", "-m", "spark_sink", config, "--verbose", "--log-format", "json") as sink:
-        eventually(lambda: report_of(spool.spool, "tables").stopped or sink.has_ended(), "it is stopped", starts=3)
+        eventually(lambda: report_of(spool.spool, "tables").refused or sink.has_ended(), "it is rejected", starts=3)
         sink.end_input()
         code, said = sink.code(), sink.said()
     assert (code, appended_ids(tmp_path / "lake")) == (0, [1]), said
-    lines = [orjson.loads(line) for line in said.splitlines()]
-    (stopped,) = [line for line in lines if line.get("action") == "table_stopped"]
-    assert stopped["table"] == "Persons"
-    assert "a value of table Persons, column Age, cannot be written to table Persons: CAST_INVALID_INPUT" in str(
-        stopped
-    )
+    (delivered,) = [line for line in map(orjson.loads, said.splitlines()) if line.get("action") == "batch_delivered"]
+    assert "1 to the dead letters at" in delivered["message"]
+    assert "Persons: column Age: the value is no bigint" in delivered["message"]
+    assert report_of(spool.spool, "tables").stopped == {}
     with program(tmp_path / "replay", "-m", "spark_sink.dead_letters_command", "replay", config) as replay:
         assert replay.code() == 1, replay.said()
         said += replay.said() + capfd.readouterr().out

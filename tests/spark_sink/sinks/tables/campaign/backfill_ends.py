@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -51,14 +52,16 @@ from tests.spark_sink.sinks.tables.reading import target
 
 ENDS = ("source.end", "silence")
 
-_POINTS: list[tuple[type, str]] = [
+Points = Sequence[tuple[type, str]]
+
+POINTS: Points = (
     (TablesWriter, "write"),
     (TablesWriter, "_merge"),
     (TablesWriter, "remove_deleted"),
     (KeptRows, "_write"),
     (StoppedTables, "_write"),
     (DeadLetters, "replace"),
-]
+)
 _EPOCHS = 3
 
 FEW_ROWS: Mapping[str, str] = {
@@ -86,9 +89,11 @@ class BackfillEnds:
         kills: how many there were.
         letters: dead letters that were replayed.
         kind: the kind of its source, for the report.
+        points: where processes are killed.
     """
 
     kind = ""
+    points: ClassVar[Points] = POINTS
 
     def __init__(
         self,
@@ -258,7 +263,7 @@ class BackfillEnds:
         if self._random.random() < 0.5:
             run()
             return True
-        point = self._random.choice(_POINTS)
+        point = self._random.choice(self.points)
         call = self._random.randrange(1, most) if most > 1 else 1
         with suppress(KilledError), killed_at(*point, call=call, after=self._random.random() < 0.5):
             run()

@@ -13,19 +13,17 @@ from connector.core.records import ColumnType, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import report_of
 from spark_sink.dead_letters_command import Replayed
-from spark_sink.errors import TableError
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats.parquet import ParquetStore
 from spark_sink.sinks.tables.formats.session import session_options
-from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.rejected import letters
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.reading import target
-from tests.spark_sink.sinks.tables.test_stopped_tables import Sink, appended
+from tests.spark_sink.sinks.tables.test_stopped_tables import Sink, appended, stop_singers
 from tests.spark_sink.spools import KEY, START, record
 
 AGE = ColumnType("Age", '{"code":"INT64"}', False, 2)
@@ -138,7 +136,7 @@ def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_o
         sink.deliver(1)
     sink.restart()
     with monkeypatch.context() as patch:
-        patch.setattr(TablesWriter, "table", _stop_singers)
+        patch.setattr(TablesWriter, "table", stop_singers)
         sink.deliver(1)
     assert list(sink.stopped) == ["Singers"]
     assert sink.letters() == 4
@@ -146,15 +144,6 @@ def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_o
     assert sink.replay() == Replayed(sent=4)
     assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
     assert sink.stopped == {}
-
-
-def _stop_singers(writer: TablesWriter, name: str) -> LakeTable:
-    if name == "Singers":
-        raise TableError("it is to be mended first")
-    return original_table(writer, name)
-
-
-original_table = TablesWriter.table
 
 
 def merged(lake: SparkSession, path: Path, of_format: Format) -> dict[int, int | None]:
