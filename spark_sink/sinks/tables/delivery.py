@@ -27,7 +27,7 @@ from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.libraries import missing_library
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from spark_sink.sinks.tables.rejected.letters import RejectedRows
+from spark_sink.sinks.tables.rejected.rejected_rows import RejectedRows
 from spark_sink.sinks.tables.source import TablesSource
 from spark_sink.sinks.tables.stopped_tables import ROWS_KEPT, StoppedTables, with_dead_letters
 

@@ -39,7 +39,7 @@ from spark_sink.sinks.tables.lake_table import (
     table_name,
     taken_names,
 )
-from spark_sink.sinks.tables.rejected.letters import NoDeadLetters, RejectedRows
+from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, RejectedRows
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
 from spark_sink.sinks.tables.row_merger import merged, newest, with_times

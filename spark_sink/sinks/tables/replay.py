@@ -23,7 +23,7 @@ from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.formats.started import in_words, started
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from spark_sink.sinks.tables.rejected.letters import EVENT_COLUMNS, ROWS
+from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, ROWS
 from spark_sink.sinks.tables.rejected.replaying import RowsReplay
 from spark_sink.sinks.tables.stopped_tables import STOPPED
 

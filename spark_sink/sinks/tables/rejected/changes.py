@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLetter:
+class OpenDeadLetter:
     """A dead letter that is not replayed yet; it has the attributes of its change, and its reason."""
 
     uuid: str
@@ -69,15 +69,15 @@ class Division:
     """The dead letters among the changes of a table.
 
     Attributes:
-        letters: the changes that are dead letters, in order, each with the reason.
+        dead_letters: the changes that are dead letters, in order, each with the reason.
         left_out: the uuids of those that are not written.
     """
 
-    letters: Sequence[tuple[Change, str]]
+    dead_letters: Sequence[tuple[Change, str]]
     left_out: frozenset[str]
 
 
-def divided(mode: str, changes: Iterable[Change], opened: Iterable[OpenLetter]) -> Division:
+def divided(mode: str, changes: Iterable[Change], opened: Iterable[OpenDeadLetter]) -> Division:
     """Decides which changes of a table are dead letters.
 
     Args:
@@ -87,51 +87,51 @@ def divided(mode: str, changes: Iterable[Change], opened: Iterable[OpenLetter]) 
             attempt that was not completed.
     """
     known = {change.uuid: change for change in changes}
-    by_key: dict[str, list[Change | OpenLetter]] = defaultdict(list)
+    by_key: dict[str, list[Change | OpenDeadLetter]] = defaultdict(list)
     for change in known.values():
         by_key[change.key].append(change)
-    for letter in opened:
-        if letter.uuid not in known:
-            by_key[letter.key].append(letter)
-    letters: list[tuple[Change, str]] = []
+    for one in opened:
+        if one.uuid not in known:
+            by_key[one.key].append(one)
+    found: list[tuple[Change, str]] = []
     for of_key in by_key.values():
-        letters += _DIVIDED[mode](sorted(of_key, key=lambda one: one.sequence))
-    letters.sort(key=lambda letter: letter[0].sequence)
-    return Division(letters, frozenset(change.uuid for change, why in letters if why != MARKS))
+        found += _DIVIDED[mode](sorted(of_key, key=lambda one: one.sequence))
+    found.sort(key=lambda one: one[0].sequence)
+    return Division(found, frozenset(change.uuid for change, why in found if why != MARKS))
 
 
-def superseded(letters: Collection[OpenLetter]) -> frozenset[str]:
+def superseded(dead_letters: Collection[OpenDeadLetter]) -> frozenset[str]:
     """The uuids of dead letters that a replay does not write: markers, and what is older than one of its row."""
     newest: dict[str, str] = {}
-    for letter in letters:
-        if letter.is_marker:
-            newest[letter.key] = max(letter.sequence, newest.get(letter.key, ""))
-    return frozenset(letter.uuid for letter in letters if letter.sequence <= newest.get(letter.key, ""))
+    for one in dead_letters:
+        if one.is_marker:
+            newest[one.key] = max(one.sequence, newest.get(one.key, ""))
+    return frozenset(one.uuid for one in dead_letters if one.sequence <= newest.get(one.key, ""))
 
 
-def _rejected(of_key: Sequence[Change | OpenLetter]) -> list[tuple[Change, str]]:
+def _rejected(of_key: Sequence[Change | OpenDeadLetter]) -> list[tuple[Change, str]]:
     return [(one, one.why) for one in of_key if isinstance(one, Change) and one.why]
 
 
-def _merged(of_key: Sequence[Change | OpenLetter]) -> list[tuple[Change, str]]:
-    letters: list[tuple[Change, str]] = []
+def _merged(of_key: Sequence[Change | OpenDeadLetter]) -> list[tuple[Change, str]]:
+    found: list[tuple[Change, str]] = []
     waits = False
     for one in of_key:
-        if isinstance(one, OpenLetter):
+        if isinstance(one, OpenDeadLetter):
             waits = not one.is_marker
         elif one.why:
-            letters.append((one, one.why))
+            found.append((one, one.why))
             waits = True
         elif waits and one.kind != "UPDATE":
-            letters.append((one, MARKS))
+            found.append((one, MARKS))
             waits = False
         elif waits and not one.is_whole:
-            letters.append((one, FOLLOWS))
-    return letters
+            found.append((one, FOLLOWS))
+    return found
 
 
-def _versioned(of_key: Sequence[Change | OpenLetter]) -> list[tuple[Change, str]]:
-    first = min((commit_of(one.sequence) for one in of_key if isinstance(one, OpenLetter) or one.why), default="")
+def _versioned(of_key: Sequence[Change | OpenDeadLetter]) -> list[tuple[Change, str]]:
+    first = min((commit_of(one.sequence) for one in of_key if isinstance(one, OpenDeadLetter) or one.why), default="")
     return [
         (one, one.why or FOLLOWS)
         for one in of_key
@@ -144,7 +144,7 @@ def commit_of(sequence: str) -> str:
     return sequence.partition("/")[0]
 
 
-_DIVIDED: Mapping[str, Callable[[Sequence[Change | OpenLetter]], list[tuple[Change, str]]]] = {
+_DIVIDED: Mapping[str, Callable[[Sequence[Change | OpenDeadLetter]], list[tuple[Change, str]]]] = {
     "append": _rejected,
     "merge": _merged,
     "history": _versioned,

@@ -15,9 +15,9 @@ from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from spark_sink.sinks.tables.rejected.changes import OpenLetter, divided, superseded
+from spark_sink.sinks.tables.rejected.changes import OpenDeadLetter, divided, superseded
 from spark_sink.sinks.tables.rejected.checks import Checks
-from spark_sink.sinks.tables.rejected.letters import EVENT_COLUMNS, open_letters, opened
+from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, open_dead_letters, opened
 
 
 class RowsReplay:
@@ -50,7 +50,7 @@ class RowsReplay:
         self._is_backfill = is_backfill
         self._refused: dict[str, str] = {}
         self._useless: dict[str, frozenset[str]] = {}
-        self._kept: dict[str, list[OpenLetter]] = defaultdict(list)
+        self._kept: dict[str, list[OpenDeadLetter]] = defaultdict(list)
 
     def has(self, name: str) -> bool:
         """True if a file of that name has dead letters of single rows of the spool."""
@@ -87,24 +87,24 @@ class RowsReplay:
             rest = checks.without(changes.keys() & left_out)
             whole = all(change.is_whole for change in written)
             self._writer.write_again(rest, name, whole=whole, tombstones=tombstones, backfill=self._is_backfill)
-        again = {change.uuid: why for change, why in division.letters}
-        self._kept[name] += [opened(change, why) for change, why in division.letters]
+        again = {change.uuid: why for change, why in division.dead_letters}
+        self._kept[name] += [opened(change, why) for change, why in division.dead_letters]
         uuids = rows.column("uuid").to_pylist()
         return [(index, again[uuid]) for index, uuid in enumerate(uuids) if uuid in again]
 
     def _useless_of(self, table: LakeTable) -> frozenset[str]:
         """The uuids of a table's dead letters that are not written."""
         if table.source not in self._useless:
-            letters = open_letters(self._dead_letters, table, self._prefix, self._spark, self._writer.mode)
-            self._useless[table.source] = superseded(letters) | self._of_stopped(table, letters)
+            dead_letters = open_dead_letters(self._dead_letters, table, self._prefix, self._spark, self._writer.mode)
+            self._useless[table.source] = superseded(dead_letters) | self._of_stopped(table, dead_letters)
         return self._useless[table.source]
 
-    def _of_stopped(self, table: LakeTable, letters: Sequence[OpenLetter]) -> frozenset[str]:
+    def _of_stopped(self, table: LakeTable, dead_letters: Sequence[OpenDeadLetter]) -> frozenset[str]:
         """The uuids of those that the table gets with other dead letters, because it lacks their epochs."""
         files = self._dead_letters.files(table.source, self._stopped)
         if not files:
             return frozenset()
         done = self._writer.applied(self._spark, table.source)
-        lacked = {letter.uuid for letter in letters if letter.epoch > done}
+        lacked = {one.uuid for one in dead_letters if one.epoch > done}
         uuids = (self._dead_letters.read(file)[0].column("uuid").to_pylist() for file in files)
         return frozenset(uuid for of_file in uuids for uuid in of_file if uuid in lacked)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sink.sinks.tables.rejected.changes import FOLLOWS, MARKS, Change, OpenLetter, divided, superseded
+from spark_sink.sinks.tables.rejected.changes import FOLLOWS, MARKS, Change, OpenDeadLetter, divided, superseded
 
 WHY = "column Age: the value is no bigint"
 
@@ -17,12 +17,12 @@ def a(
     return Change(f"{key}-{at}-{number}", at, sequence, key, kind, is_whole, WHY if bad else "")
 
 
-def opened(change: Change, reason: str = WHY) -> OpenLetter:
-    return OpenLetter(change.uuid, change.epoch, change.sequence, change.key, reason)
+def opened(change: Change, reason: str = WHY) -> OpenDeadLetter:
+    return OpenDeadLetter(change.uuid, change.epoch, change.sequence, change.key, reason)
 
 
-def letters(mode: str, changes: list[Change], *before: OpenLetter) -> list[tuple[int, str]]:
-    return [(change.epoch, why) for change, why in divided(mode, changes, before).letters]
+def letters(mode: str, changes: list[Change], *before: OpenDeadLetter) -> list[tuple[int, str]]:
+    return [(change.epoch, why) for change, why in divided(mode, changes, before).dead_letters]
 
 
 def test_an_update_that_lacks_columns_follows_until_its_row_is_inserted_or_deleted() -> None:
@@ -52,7 +52,7 @@ def test_all_later_versions_follow_and_those_of_the_same_commit_timestamp() -> N
 def test_dead_letters_of_an_attempt_that_was_not_completed_change_nothing(mode: str) -> None:
     changes = [a(1), a(2, bad=True), a(3), a(4, "DELETE"), a(5, "INSERT"), a(6)]
     first = divided(mode, changes, ())
-    known = [opened(change, why) for change, why in first.letters]
+    known = [opened(change, why) for change, why in first.dead_letters]
     assert divided(mode, changes, known) == first
 
 
@@ -75,6 +75,6 @@ def test_the_decision_is_the_same_in_one_micro_batch_or_in_two(
         a(at, kind, whole=whole, bad=bad and kind != "DELETE", key=key)
         for at, (kind, whole, bad, key) in enumerate(made, 1)
     ]
-    first = divided(mode, changes[:cut], ()).letters
-    second = divided(mode, changes[cut:], [opened(change, why) for change, why in first]).letters
-    assert [*first, *second] == list(divided(mode, changes, ()).letters)
+    first = divided(mode, changes[:cut], ()).dead_letters
+    second = divided(mode, changes[cut:], [opened(change, why) for change, why in first]).dead_letters
+    assert [*first, *second] == list(divided(mode, changes, ()).dead_letters)

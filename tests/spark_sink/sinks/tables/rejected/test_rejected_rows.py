@@ -18,12 +18,12 @@ from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats.parquet import ParquetStore
 from spark_sink.sinks.tables.formats.session import session_options
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from spark_sink.sinks.tables.rejected import letters
+from spark_sink.sinks.tables.rejected import rejected_rows
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
+from tests.spark_sink.sinks.tables.campaign.by_hand import Sink, appended, stop_singers
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.reading import target
-from tests.spark_sink.sinks.tables.test_stopped_tables import Sink, appended, stop_singers
 from tests.spark_sink.spools import KEY, START, record
 
 AGE = ColumnType("Age", '{"code":"INT64"}', False, 2)
@@ -119,7 +119,7 @@ def test_a_session_without_ansi_writes_no_null_instead_of_a_value(sink: Sink) ->
 
 
 def test_a_table_with_too_many_rejected_rows_is_stopped(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MOST", 1)
+    monkeypatch.setattr(rejected_rows, "MOST", 1)
     sink.deliver(1)
     sink.maker.seal(made(5, 5, BAD), change(6, [2], table="Albums"))
     sink.deliver(2)

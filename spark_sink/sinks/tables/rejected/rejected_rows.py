@@ -16,7 +16,7 @@ from spark_sink.errors import TableError, is_of_value
 from spark_sink.failures import SPARK_ERRORS
 from spark_sink.sinks.shared.dead_letters import DeadLetters, folder_of
 from spark_sink.sinks.tables.lake_table import LakeTable
-from spark_sink.sinks.tables.rejected.changes import Change, Division, OpenLetter, divided
+from spark_sink.sinks.tables.rejected.changes import Change, Division, OpenDeadLetter, divided
 from spark_sink.sinks.tables.rejected.checks import Checks
 
 ROWS = "_rows_"
@@ -43,7 +43,7 @@ class NoDeadLetters:
         del table
         write(events)
 
-    def opened(self, table: LakeTable, spark: SparkSession) -> Sequence[OpenLetter]:
+    def opened(self, table: LakeTable, spark: SparkSession) -> Sequence[OpenDeadLetter]:
         """None."""
         del table, spark
         return []
@@ -64,7 +64,7 @@ class RejectedRows(NoDeadLetters):
         self._mode = mode
         self._prefix = f"{spool.header().spool_id}{ROWS}"
         self._folders: frozenset[str] | None = None
-        self._opened: dict[str, dict[str, OpenLetter]] = {}
+        self._opened: dict[str, dict[str, OpenDeadLetter]] = {}
 
     def write(self, table: LakeTable, events: DataFrame, write: Callable[[DataFrame], None]) -> None:
         """Writes events of a table; those that it cannot take become dead letters before that.
@@ -92,7 +92,7 @@ class RejectedRows(NoDeadLetters):
                 return
         checks = Checks(events, table, self._mode)
         division = self._division(table, checks, known)
-        if failure is not None and not division.letters and not checks.has_old_values():
+        if failure is not None and not division.dead_letters and not checks.has_old_values():
             raise failure
         files = self._put(table, division)
         try:
@@ -102,21 +102,21 @@ class RejectedRows(NoDeadLetters):
                 self._discard(table, division, files)
             raise
 
-    def rejected(self, table: str, first: int, last: int) -> Sequence[OpenLetter]:
+    def rejected(self, table: str, first: int, last: int) -> Sequence[OpenDeadLetter]:
         """The open dead letters of a table that was written, of these epochs."""
         return [one for one in self._opened.get(table, {}).values() if first <= one.epoch <= last]
 
-    def opened(self, table: LakeTable, spark: SparkSession) -> Sequence[OpenLetter]:
+    def opened(self, table: LakeTable, spark: SparkSession) -> Sequence[OpenDeadLetter]:
         """The open dead letters of a table. The store is searched once, because only this process adds to it."""
         if self._folders is None:
             self._folders = self._dead_letters.folders(self._prefix)
         if table.source not in self._opened:
             there = folder_of(table.source) in self._folders
-            found = open_letters(self._dead_letters, table, self._prefix, spark, self._mode) if there else []
+            found = open_dead_letters(self._dead_letters, table, self._prefix, spark, self._mode) if there else []
             self._opened[table.source] = {one.uuid: one for one in found}
         return list(self._opened[table.source].values())
 
-    def _division(self, table: LakeTable, checks: Checks, known: Sequence[OpenLetter]) -> Division:
+    def _division(self, table: LakeTable, checks: Checks, known: Sequence[OpenDeadLetter]) -> Division:
         rejected = {one.uuid: one for one in checks.rejected(MOST + 1)}
         keys = set[str]()
         if self._mode != "append":
@@ -125,28 +125,28 @@ class RejectedRows(NoDeadLetters):
         if len(rejected) > MOST or len(changes) > _MOST_CHANGES:
             raise _too_many(table)
         division = divided(self._mode, (*changes, *rejected.values()), known)
-        if len({one.uuid for one in known} | {change.uuid for change, _ in division.letters}) > MOST:
+        if len({one.uuid for one in known} | {change.uuid for change, _ in division.dead_letters}) > MOST:
             raise _too_many(table)
         return division
 
     def _put(self, table: LakeTable, division: Division) -> list[str]:
         """Writes dead letters, durably; returns the names of the files."""
-        if not division.letters:
+        if not division.dead_letters:
             return []
-        reasons = {change.uuid: why for change, why in division.letters}
-        epochs = sorted({change.epoch for change, _ in division.letters})
+        reasons = {change.uuid: why for change, why in division.dead_letters}
+        epochs = sorted({change.epoch for change, _ in division.dead_letters})
         name = f"{self._prefix}{epochs[0]:016d}_{epochs[-1]:016d}"
         names: list[str] = []
         for part, rows in enumerate(self._pieces(table.source, epochs, reasons)):
             texts = [reasons[uuid] for uuid in rows.column("uuid").to_pylist()]
             names.append(f"{name}_{part:04d}")
             self._dead_letters.put(table.source, names[-1], rows, texts)
-        self._opened[table.source] |= {change.uuid: opened(change, why) for change, why in division.letters}
+        self._opened[table.source] |= {change.uuid: opened(change, why) for change, why in division.dead_letters}
         return names
 
     def _discard(self, table: LakeTable, division: Division, names: Sequence[str]) -> None:
         """Removes dead letters that were written before a commit which is not there."""
-        for change, _ in division.letters:
+        for change, _ in division.dead_letters:
             self._opened[table.source].pop(change.uuid, None)
         for name in names:
             self._dead_letters.discard(table.source, name.rpartition("_")[0])
@@ -158,8 +158,10 @@ class RejectedRows(NoDeadLetters):
         for epoch in epochs:
             for file in self._spool.manifest(epoch).files:
                 for batch in self._spool.batches(file):
-                    is_letter = pc.and_(pc.equal(batch.column("object"), table), pc.is_in(batch.column("uuid"), wanted))
-                    if (rows := batch.filter(is_letter)).num_rows:
+                    is_rejected = pc.and_(
+                        pc.equal(batch.column("object"), table), pc.is_in(batch.column("uuid"), wanted)
+                    )
+                    if (rows := batch.filter(is_rejected)).num_rows:
                         waiting.append(rows)
                     if sum(rows.nbytes for rows in waiting) >= _FILE_BYTES:
                         yield _combined(waiting)
@@ -168,11 +170,11 @@ class RejectedRows(NoDeadLetters):
             yield _combined(waiting)
 
 
-def open_letters(
+def open_dead_letters(
     dead_letters: DeadLetters, table: LakeTable, prefix: str, spark: SparkSession, mode: str
-) -> list[OpenLetter]:
+) -> list[OpenDeadLetter]:
     """The dead letters of a table in files whose names start so."""
-    found: dict[str, OpenLetter] = {}
+    found: dict[str, OpenDeadLetter] = {}
     for file in dead_letters.files(table.source, prefix):
         rows, texts = dead_letters.read(file)
         reasons = dict(zip(rows.column("uuid").to_pylist(), texts, strict=True))
@@ -182,9 +184,9 @@ def open_letters(
     return list(found.values())
 
 
-def opened(change: Change, why: str) -> OpenLetter:
+def opened(change: Change, why: str) -> OpenDeadLetter:
     """The dead letter of a change."""
-    return OpenLetter(change.uuid, change.epoch, change.sequence, change.key, why)
+    return OpenDeadLetter(change.uuid, change.epoch, change.sequence, change.key, why)
 
 
 def _combined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
