@@ -137,7 +137,7 @@ class RejectedRows(NoDeadLetters):
         epochs = sorted({change.epoch for change, _ in division.dead_letters})
         name = f"{self._prefix}{epochs[0]:016d}_{epochs[-1]:016d}"
         names: list[str] = []
-        for part, rows in enumerate(self._pieces(table.source, epochs, reasons)):
+        for part, rows in enumerate(self._batches(table.source, epochs, reasons)):
             texts = [reasons[uuid] for uuid in rows.column("uuid").to_pylist()]
             names.append(f"{name}_{part:04d}")
             self._dead_letters.put(table.source, names[-1], rows, texts)
@@ -151,8 +151,8 @@ class RejectedRows(NoDeadLetters):
         for name in names:
             self._dead_letters.discard(table.source, name.rpartition("_")[0])
 
-    def _pieces(self, table: str, epochs: Sequence[int], reasons: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        """The rows of dead letters, some megabytes at a time, in order."""
+    def _batches(self, table: str, epochs: Sequence[int], reasons: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        """The rows of dead letters, some megabytes in each batch, in order."""
         wanted = pa.array(sorted(reasons), pa.string())
         waiting: list[pa.RecordBatch] = []
         for epoch in epochs:
