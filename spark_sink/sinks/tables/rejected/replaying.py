@@ -6,18 +6,37 @@ and neither is what is in a dead letter of a stopped table, too: the table lacks
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import TableError, TableNameError
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.tables.lake_table import LakeTable
-from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.rejected.changes import OpenDeadLetter, divided, superseded
 from spark_sink.sinks.tables.rejected.checks import Checks
 from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, open_dead_letters, opened
+
+
+class LateWriter(Protocol):
+    """Writes changes into tables that have later ones (:class:`spark_sink.sinks.tables.merge_into.TablesWriter`)."""
+
+    @property
+    def mode(self) -> str:
+        """The mode of the tables."""
+
+    def table(self, name: str) -> LakeTable:
+        """A table; errors as there."""
+
+    def applied(self, spark: SparkSession, name: str) -> int:
+        """The last epoch that a table has; errors as there."""
+
+    def write_again(
+        self, changes: DataFrame, name: str, *, whole: bool, tombstones: frozenset[str], backfill: bool
+    ) -> None:
+        """Writes changes of a table that it lacks; errors as there."""
 
 
 class RowsReplay:
@@ -35,7 +54,7 @@ class RowsReplay:
     def __init__(
         self,
         spark: SparkSession,
-        writer: TablesWriter,
+        writer: LateWriter,
         dead_letters: DeadLetters,
         prefix: str,
         stopped: str,
