@@ -69,7 +69,7 @@ class TablesDelivery(Delivery):
         unfinished = unfinished_among(self.feed.stream, known)
         writer, stopped = self._made_writer(), self._stopped_tables()
         if self._removes:
-            self._keep_deleted(known, unfinished)
+            self._record_kept(known, unfinished)
         # a backfill that is done may have left dead letters
         keeps = unfinished | self._kept.tables() if self._removes else unfinished
         written = writer.write(reports, tombstones=keeps, of_backfill=self.feed.is_backfill, is_stopped=stopped.has)
@@ -139,7 +139,7 @@ class TablesDelivery(Delivery):
         spool_id = self.feed.spool.header().spool_id
         return CutRecords(spark, self._sink.options, spool_id, self.consumer, self._sink.cuts.keep)
 
-    def _keep_deleted(self, known: Sequence[RecordedBackfill], unfinished: frozenset[str]) -> None:
+    def _record_kept(self, known: Sequence[RecordedBackfill], unfinished: frozenset[str]) -> None:
         """Records the tables whose deleted rows are kept from now on: rows of a backfill may come after their DELETE.
 
         These are also in its dead letters. The store is searched when a backfill was recorded, or is done with a table,
