@@ -98,8 +98,8 @@ class TablesReplay:
         if of_rows.has(name):
             self._written.add(table)
             return of_rows.send(rows, self._delivery.keep_deleted(table, self._unfinished))
-        if of_rows.keeps(table):
-            self._rejected.setdefault((spool_id, table), "earlier dead letters of its rows are not written")
+        if why := of_rows.why_waiting(table):
+            self._rejected.setdefault((spool_id, table), why)
         if (spool_id, table) in self._rejected:
             return _all(rows, self._rejected[spool_id, table])
         writer, of_backfill = self._writers[spool_id]

@@ -75,9 +75,10 @@ class RowsReplay:
         """True if a file of that name has dead letters of single rows of the spool."""
         return name.startswith(self._prefix)
 
-    def keeps(self, table: str) -> bool:
-        """True if dead letters of a table were rejected again."""
-        return table in self._refused or bool(self._kept[table])
+    def why_waiting(self, table: str) -> str:
+        """The reason why dead letters of a stopped table have to wait for those of its rows; empty if they need not."""
+        waiting = "earlier dead letters of its rows are not written" if self._kept[table] else ""
+        return self._refused.get(table, waiting)
 
     def send(self, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
         """Writes the dead letters of a file, except those that are rejected again.

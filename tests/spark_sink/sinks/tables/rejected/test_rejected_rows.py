@@ -111,6 +111,24 @@ def test_a_sink_that_is_killed_between_its_dead_letters_and_its_commit_writes_th
     assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
 
 
+def test_the_store_is_searched_once_while_no_row_is_rejected(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    original = DeadLetters._paths
+
+    def paths(store: DeadLetters, beginning: str = "") -> object:
+        searched.append(beginning)
+        return original(store, beginning)
+
+    monkeypatch.setattr(DeadLetters, "_paths", paths)
+    for at in (1, 2, 3):
+        sink.maker.seal(change(10 + at, [at], table="Albums"))
+    counts = []
+    for epoch in (2, 3, 4):
+        sink.deliver(epoch)
+        counts.append(len(searched))
+    assert counts == [2, 2, 2], "by the first micro-batch of the process: for stopped tables, and for rejected rows"
+
+
 def test_a_session_without_ansi_writes_no_null_instead_of_a_value(sink: Sink) -> None:
     with session_options(sink.lake, {"spark.sql.ansi.enabled": "false"}):
         sink.deliver(1)
@@ -138,8 +156,10 @@ def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_o
     with monkeypatch.context() as patch:
         patch.setattr(TablesWriter, "table", stop_singers)
         sink.deliver(1)
-    assert list(sink.stopped) == ["Singers"]
-    assert sink.letters() == 4
+        assert list(sink.stopped) == ["Singers"]
+        assert sink.letters() == 4
+        assert sink.replay() == Replayed(rejected=4)
+        assert {why for file in sink.store.files() for why in file.reasons} == {"it is to be mended first"}
     mend(sink)
     assert sink.replay() == Replayed(sent=4)
     assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
