@@ -24,6 +24,8 @@ INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
 
+_NAMED_BY_OMNI = ("project", "instance")
+
 PRIORITY = click.Choice(["low", "medium", "high"])
 
 
@@ -99,14 +101,49 @@ def put(text: str | bytes) -> None:
 
 
 def database_options(command: Command) -> Command:
-    """Adds the options that name a database."""
-    for name, text in (
-        ("--database", "Name of the database."),
-        ("--instance", "Name of the Spanner instance."),
-        ("--project", "Id of the Google Cloud project."),
+    """Adds the options that name a database and its server, passed by the names that the section ``source`` has."""
+
+    def wrapped(
+        *,
+        edition: str,
+        tls: bool,
+        tls_ca: str | None,
+        tls_certificate: str | None,
+        tls_key: str | None,
+        token_file: str | None,
+        **options: object,
+    ) -> None:
+        if edition == "cloud":
+            for name in _NAMED_BY_OMNI:
+                if options[name] is None:
+                    raise click.UsageError(f"Missing option '--{name}'.")
+        files = {"ca": tls_ca, "certificate": tls_certificate, "key": tls_key}
+        given = {name: path for name, path in files.items() if path is not None}
+        server = {"edition": edition, "tls": given if given or tls else None, "token_file": token_file}
+        command(**server, **options)
+
+    wrapped.__doc__ = command.__doc__
+    wrapped.__name__ = command.__name__
+    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]  # click's
+    for option in (
+        click.option("--token-file", metavar="FILE", help="Token of a user of Spanner Omni."),
+        click.option("--tls-key", metavar="FILE", help="Private key of that certificate."),
+        click.option("--tls-certificate", metavar="FILE", help="Client's certificate for a server of Spanner Omni."),
+        click.option("--tls-ca", metavar="FILE", help="CA of a server of Spanner Omni."),
+        click.option("--tls", is_flag=True, help="Encrypts the connection to Spanner Omni, as each --tls option does."),
+        click.option(
+            "--edition",
+            type=click.Choice(["cloud", "omni"]),
+            default="cloud",
+            show_default=True,
+            help="The service or an emulator, or Spanner Omni at --endpoint.",
+        ),
+        click.option("--database", required=True, help="Name of the database."),
+        click.option("--instance", help="Name of the Spanner instance; of Spanner Omni default."),
+        click.option("--project", help="Id of the Google Cloud project; of Spanner Omni default."),
     ):
-        command = click.option(name, required=True, help=text)(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
 async def until_stopped(

@@ -42,7 +42,7 @@ from connector.reader.tail import tail
 )
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Tables to print; repeatable.")
 @click.option("--database-role", help="Database role, for fine-grained access control.")
-@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner; HOST:PORT of Spanner Omni.")
 @click.option("--workers", default=1, show_default=True, help="Number of processes that read.")
 @common_options
 def tail_command(
@@ -95,7 +95,7 @@ def serve_command(*, common: Common) -> None:
 @click.command("discover")
 @database_options
 @click.option("--database-role", help="Database role, for fine-grained access control.")
-@click.option("--endpoint", help="Regional or private endpoint of Spanner.")
+@click.option("--endpoint", help="Regional or private endpoint of Spanner; HOST:PORT of Spanner Omni.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
 def discover_command(*, common: Common, as_json: bool, **source: object) -> None:

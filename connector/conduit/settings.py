@@ -26,6 +26,8 @@ NAME = "spanner-cdc"
 _TYPE_STRING, _TYPE_INT, _TYPE_DURATION = 1, 2, 6
 _REQUIRED = 1
 
+_ENCRYPTED = "tls.enabled"
+
 _GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000}  # both of Go's micro signs
 _GO_UNITS |= {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _GO_PART = rf"(\d{{1,15}}\.?\d{{0,9}}|\.\d{{1,9}})({'|'.join(_GO_UNITS)})"
@@ -51,8 +53,8 @@ class Setting:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "project": Setting("The project of Google Cloud.", required=True),
-    "instance": Setting("The Spanner instance.", required=True),
+    "project": Setting("The project of Google Cloud; needed unless the edition is omni."),
+    "instance": Setting("The Spanner instance; needed unless the edition is omni."),
     "database": Setting("The database.", required=True),
     "change_stream": Setting("The change stream.", required=True),
     "start": Setting(
@@ -70,7 +72,13 @@ SETTINGS: Mapping[str, Setting] = {
     "workers": Setting("Processes that read.", default="1", kind=_TYPE_INT),
     "rpc_priority": Setting("The priority of the queries in Spanner: low, medium or high.", default="high"),
     "database_role": Setting("A role of fine-grained access control to read with."),
-    "endpoint": Setting("A regional or private endpoint of Spanner."),
+    "edition": Setting("The service or an emulator: cloud; a server of Spanner Omni: omni.", default="cloud"),
+    "endpoint": Setting("A regional or private endpoint of Spanner; HOST:PORT of Spanner Omni."),
+    "tls.enabled": Setting("Encrypts the connection to Spanner Omni: true or false; each tls setting does, too."),
+    "tls.ca": Setting("The file with the CA of a server of Spanner Omni."),
+    "tls.certificate": Setting("The file with the client's certificate for a server of Spanner Omni."),
+    "tls.key": Setting("The file with the private key of that certificate."),
+    "token_file": Setting("The file with the token of a user of Spanner Omni."),
     "emulator_host": Setting("An emulator's address, HOST:PORT; else that of SPANNER_EMULATOR_HOST."),
 }
 
@@ -84,6 +92,8 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
     given = {name: value.strip() for name, value in settings.items() if value.strip()}
     errors = [f"{name}: there is no such setting" for name in sorted(given.keys() - SETTINGS.keys())]
     errors += [f"{name}: it is missing" for name, about in SETTINGS.items() if about.required and name not in given]
+    if given.get("edition") != "omni":
+        errors += [f"{name}: it is missing" for name in ("project", "instance") if name not in given]
     if (start := given.get("start")) and is_relative(start):
         errors.append(
             f"start: {start} is another timestamp at each start of the pipeline: give one as RFC 3339, else what is"
@@ -95,8 +105,9 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
         except ValueError:
             errors.append(f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z")
     node: dict[str, object] = {"workers": "1"}
+    _encrypt(given, node, errors)
     for name, value in given.items():
-        if name in SETTINGS:
+        if name in SETTINGS and name != _ENCRYPTED:
             section, _, option = name.rpartition(".")
             inner = node.setdefault(section, {}) if section else node
             assert isinstance(inner, dict)
@@ -110,6 +121,19 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
     if errors:
         raise ConfigurationError(errors)
     return config
+
+
+def _encrypt(given: Mapping[str, str], node: dict[str, object], errors: list[str]) -> None:
+    """A connection without any file is encrypted by a setting of its own: settings are texts."""
+    wanted = given.get(_ENCRYPTED, "").lower()
+    if wanted not in ("", "true", "false"):
+        errors.append(f"{_ENCRYPTED}: {wanted!r} is neither true nor false")
+    elif wanted == "true":
+        node["tls"] = {}
+    elif wanted == "false" and (
+        others := sorted(name for name in given if name.startswith("tls.") and name != _ENCRYPTED)
+    ):
+        errors.append(f"{_ENCRYPTED}: it is false, and {others[0]} is given: omit one of them")
 
 
 def _parsed(setting: Setting, value: str) -> object:

@@ -1,11 +1,21 @@
 """The address of a database: one value that is passed to all that calls Spanner, in other processes, too."""
 
+import re
 from dataclasses import dataclass
 
 from connector.config.directed_reads import DirectedReads
+from connector.config.omni import OmniServer
 
 ENDPOINT = "spanner.googleapis.com:443"
 """The address of the service, unless an endpoint is configured."""
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(\d{1,5})")
+
+
+def is_host_and_port(text: str) -> bool:
+    """True for HOST:PORT, with a port from 1 to 65535."""
+    found = _HOST_AND_PORT.fullmatch(text)
+    return found is not None and 0 < int(found[2]) < 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +26,11 @@ class DatabaseAddress:
         project: the project's id.
         instance: the instance's id.
         database: the database's id.
-        endpoint: a regional or private endpoint of the service, or None.
+        endpoint: a regional or private endpoint of the service, or None; of Spanner Omni its server's ``host:port``.
         emulator_host: an emulator's ``host:port``, without credentials and encryption; None for the service.
         database_role: a role of fine-grained access control, or None.
         directed_reads: the replicas that serve reads; None where Spanner chooses.
+        omni: the access to a server of Spanner Omni; None for the service and an emulator.
     """
 
     project: str
@@ -29,6 +40,7 @@ class DatabaseAddress:
     emulator_host: str | None = None
     database_role: str | None = None
     directed_reads: DirectedReads | None = None
+    omni: OmniServer | None = None
 
     @property
     def path(self) -> str:
@@ -39,3 +51,13 @@ class DatabaseAddress:
     def host(self) -> str:
         """The address of Spanner, or of the emulator."""
         return self.emulator_host or self.endpoint or ENDPOINT
+
+    @property
+    def is_plain(self) -> bool:
+        """True for a connection without encryption, which no proxy carries."""
+        return bool(self.emulator_host) or (self.omni is not None and self.omni.tls is None)
+
+    def is_database_of(self, other: "DatabaseAddress") -> bool:
+        """True if both are one database; all servers of Spanner Omni have the same project and instance."""
+        is_omni = self.omni is not None or other.omni is not None
+        return self.path == other.path and (not is_omni or self.host == other.host)

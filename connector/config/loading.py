@@ -182,7 +182,7 @@ def _fault(detail: ErrorDetails, node: Mapping[str, object]) -> str:
             return detail["msg"]
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{field}: write its options below it, one a line"
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return f"{field}: there is no such option{_suggestion(detail['loc'], node)}"
         case "missing":
             return f"{field}: is needed"

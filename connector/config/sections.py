@@ -4,10 +4,11 @@ import os
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from connector.config.address import DatabaseAddress
+from connector.config.address import DatabaseAddress, is_host_and_port
 from connector.config.directed_reads import DirectedReads
+from connector.config.omni import NAME, FilePath, OmniServer, Tls
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
@@ -16,9 +17,13 @@ from connector.spool.storage.locations import checked, expanded, with_user_proje
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
-
 SHORTEST_HEARTBEAT, DOCUMENTED_HEARTBEAT = SECOND // 10, SECOND
 """The shortest heartbeat that connectors ask Spanner for, and the shortest that its documentation names."""
+
+
+def emulator_of_environment() -> str | None:
+    """The address of the emulator that the environment names, or None."""
+    return os.environ.get(EMULATOR_HOST) or None
 
 
 class Section(BaseModel):
@@ -36,13 +41,98 @@ class Tables(Section):
     """Patterns of tables whose events are dropped, even if ``include`` names them."""
 
 
-class SourceConfig(Section):
+class ServerOptions(Section):
+    """The options that say which Spanner a database is in, and how it is reached."""
+
+    edition: Literal["cloud", "omni"] = "cloud"
+    """``cloud`` is the service, or an emulator; ``omni`` is a server of Spanner Omni: ``project`` and ``instance`` are
+    ``default``, and can be omitted."""
+    endpoint: str | None = Field(default=None, validate_default=True)
+    """A regional or private endpoint of Spanner; with edition omni the server's address, HOST:PORT."""
+    tls: Tls | None = None
+    """With edition omni: encrypts the connection; without it, it is plain text. ``ca``, ``certificate`` and ``key`` are
+    PEM files: ``{}`` trusts public CAs, and a server that wants a client's certificate gets that."""
+    token_file: FilePath | None = None
+    """With edition omni and ``tls``: a file with the user's token, which is read again when it changes."""
+    emulator_host: str | None = None
+    """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
+
+    def omni(self, section: str) -> OmniServer | None:
+        """The access to a server of Spanner Omni, or None; ``section`` is this one, for messages."""
+        return OmniServer(self.tls, self.token_file, section) if self.edition == "omni" else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_of_omni(cls, node: object) -> object:
+        if not isinstance(node, dict) or node.get("edition") != "omni":
+            return node
+        return node | {name: NAME for name in ("project", "instance") if node.get(name) is None}
+
+    @field_validator("project", "instance", check_fields=False)
+    @classmethod
+    def _is_default_with_omni(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if _edition(info) == "omni" and value != NAME:
+            raise ValueError(f"{value!r}: edition omni has only {NAME}: omit it")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_given_with_omni(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if _edition(info) != "omni":
+            return value
+        if not value:
+            raise ValueError("is needed with edition omni: the server's HOST:PORT")
+        if not is_host_and_port(value):
+            raise ValueError(f"{value!r} is not the address of a server: write HOST:PORT")
+        return value
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _switch(cls, value: object) -> object:
+        """Flat options have no mapping without entries, and say true instead."""
+        if isinstance(value, str):
+            value = {"true": True, "false": False}.get(value.lower(), value)
+        if isinstance(value, bool):
+            return {} if value else None
+        if value is not None and not isinstance(value, dict | Tls):
+            raise ValueError("write {} or its options ca, certificate and key")
+        return value
+
+    @field_validator("tls", "token_file")
+    @classmethod
+    def _is_of_omni(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and _edition(info) == "cloud":
+            raise ValueError("is for edition omni: Google's endpoints have certificates and credentials of their own")
+        return value
+
+    @field_validator("token_file")
+    @classmethod
+    def _is_encrypted(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("tls", _FAULTY) is None:
+            raise ValueError("a token is not sent in plain text: set tls, too")
+        return value
+
+    @field_validator("emulator_host")
+    @classmethod
+    def _is_not_of_omni(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value and _edition(info) == "omni":
+            raise ValueError("with edition omni the address is endpoint: omit it")
+        return value
+
+
+_FAULTY = object()
+
+
+def _edition(info: ValidationInfo) -> str | None:
+    """The edition; None if that option itself is invalid."""
+    return info.data.get("edition")
+
+
+class SourceConfig(ServerOptions):
     """The change stream and how to read it."""
 
     project: str = Field(min_length=1)
     """The project of Google Cloud."""
-    endpoint: str | None = None
-    """A regional or private endpoint of Spanner."""
     instance: str = Field(min_length=2)
     """The Spanner instance."""
     database: str = Field(min_length=1)
@@ -103,12 +193,13 @@ class SourceConfig(Section):
             self.emulator_host,
             self.database_role,
             self.directed_reads,
+            self.omni("source"),
         )
 
     @field_validator("emulator_host")
     @classmethod
-    def _or_of_environment(cls, value: str | None) -> str | None:
-        return value or os.environ.get(EMULATOR_HOST) or None
+    def _or_of_environment(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return value or (None if _edition(info) == "omni" else emulator_of_environment())
 
     @field_validator("workers", mode="before")
     @classmethod

@@ -86,6 +86,8 @@ async def backfill(
         SinkFailedPermanentlyError: the backfill is done, but it has stopped tables.
         SpannerCdcError: one clear line; what is in the backfill's spool is kept.
     """
+    if options.data_boost and config.source.edition == "omni":
+        raise ConfigurationError(["--data-boost: Spanner Omni has no Data Boost: omit it"])
     spool = Spool.at(config.spool.path)
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)

@@ -17,10 +17,11 @@ from connector.spanner.client import (
     USER_AGENT,
     call_headers,
     create_session_request,
+    credentials_for,
     session_name,
-    tokens_of_application,
 )
 from connector.spanner.errors import CallAction, CallError, classify, classify_library
+from connector.spanner.omni.texts import with_token_option
 from connector.spanner.transport import blocking_channel
 
 STREAM_TIMEOUT = 3600.0
@@ -40,16 +41,16 @@ class BlockingClient:
         scopes: what the credentials are for.
 
     Raises:
-        SpannerCdcError: there are no credentials.
+        SpannerCdcError: there are no credentials, or those of Spanner Omni are invalid.
     """
 
     def __init__(self, address: DatabaseAddress, *, scopes: Sequence[str] = DATA) -> None:
         self.database = address.path
         self._role = address.database_role
-        self._tokens = None if address.emulator_host else tokens_of_application(scopes)
-        credentials = None if self._tokens is None else self._tokens.channel_credentials()
+        self._omni = address.omni
+        self._tokens, credentials = credentials_for(address, scopes)
         self.host = address.host
-        self.proxy = "" if address.emulator_host else grpc_proxy(self.host)
+        self.proxy = "" if address.is_plain else grpc_proxy(self.host)
         self.channel = blocking_channel(self.host, credentials, user_agent=USER_AGENT)
         self._session: str | None = None
 
@@ -85,6 +86,8 @@ class BlockingClient:
         found = classify(error) if isinstance(error, grpc.RpcError) else classify_library(error)
         if found.action is CallAction.WAIT:
             self.renew_token()
+            if self._omni is not None:
+                found = replace(found, message=with_token_option(found.message, self._omni))
         return replace(found, proxy=self.proxy)
 
     def renew_token(self) -> None:

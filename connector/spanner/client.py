@@ -27,6 +27,10 @@ from connector.proxies import grpc_proxy
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
 from connector.spanner.errors import READER, Access, CallAction, classify, no_answer_hint, setup_error
+from connector.spanner.omni.certificates import read_certificates
+from connector.spanner.omni.handshake import refused_connection
+from connector.spanner.omni.texts import with_token_option
+from connector.spanner.omni.tokens import TokenFile
 from connector.spanner.tokens import Tokens
 from connector.spanner.transport import Transport
 
@@ -97,10 +101,10 @@ class SpannerClient:
     rpc_priority: str = "high"
     access: Access = READER
     _transport: Transport | None = None
-    _tokens: Tokens | None = None
+    _tokens: Tokens | TokenFile | None = None
     _session: str | None = None
     _is_found: bool = False
-    """True if the emulator's address was seen to accept a connection."""
+    """True if the address of an emulator, or of Spanner Omni, was seen to accept a connection."""
     _session_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
@@ -108,8 +112,7 @@ class SpannerClient:
         """Finds the credentials and opens channels; closes every channel at the end."""
         if self.address.emulator_host:
             checked_address(self.address.emulator_host, self.access.section)
-        self._tokens = None if self.address.emulator_host else await asyncio.to_thread(tokens_of_application)
-        credentials = None if self._tokens is None else self._tokens.channel_credentials()
+        self._tokens, credentials = await asyncio.to_thread(credentials_for, self.address)
         self._transport = Transport(self.host, credentials, user_agent=USER_AGENT)
         try:
             yield self
@@ -129,7 +132,7 @@ class SpannerClient:
     @property
     def proxy(self) -> str:
         """The environment variable with the proxy that calls go through; empty if there is none."""
-        return "" if self.address.emulator_host else grpc_proxy(self.host)
+        return "" if self.address.is_plain else grpc_proxy(self.host)
 
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement that reads metadata; strings, numbers as Spanner's JSON values, booleans.
@@ -139,8 +142,8 @@ class SpannerClient:
         Raises:
             SpannerCdcError: one clear line; transient errors have been retried for a while.
         """
-        if self.address.emulator_host and not self._is_found:
-            await self._find_emulator(self.address.emulator_host)
+        if (self.address.emulator_host or self.address.omni) and not self._is_found:
+            await self._find_server()
         deadline = asyncio.get_running_loop().time() + SETUP_TIMEOUT
         pause = 0.1
         while True:
@@ -173,13 +176,16 @@ class SpannerClient:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
 
-    async def _find_emulator(self, host: str) -> None:
+    async def _find_server(self) -> None:
+        """Finds an emulator or a server of Spanner Omni, which are near or absent."""
         assert self._transport is not None
         if why := await self._transport.accepts(PATIENCE, SILENCE):
-            raise UnreachableError(
-                f"no Spanner emulator answers at {host}: {why}",
-                hint=f"Start it, or correct {options(self.access.section)}.",
-            )
+            if self.address.omni is not None and not self.proxy:
+                raise await asyncio.to_thread(refused_connection, self.address, why)
+            what, hint = "emulator", f"Start it, or correct {options(self.access.section)}."
+            if self.address.omni is not None:
+                what, hint = "Omni server", no_answer_hint(self.access.section, self.proxy)
+            raise UnreachableError(f"no Spanner {what} answers at {self.host}: {why}", hint=hint)
         self._is_found = True
 
     async def stream(
@@ -214,6 +220,8 @@ class SpannerClient:
                 self._session = None
             if action is CallAction.WAIT and self._tokens is not None:
                 self._tokens.renew()
+            if action is CallAction.WAIT and self.address.omni is not None:
+                raise _with_details(error, with_token_option(error.details() or "", self.address.omni)) from error
             raise
 
     def _request(self, session: str, sql: str, parameters: Mapping[str, Parameter], at: int | None) -> bytes:
@@ -251,10 +259,13 @@ def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        details, debug = f"{what}: {error.details()}", error.debug_error_string()
-        raise grpc.aio.AioRpcError(
-            error.code(), error.initial_metadata(), error.trailing_metadata(), details, debug
-        ) from error
+        raise _with_details(error, f"{what}: {error.details()}") from error
+
+
+def _with_details(error: grpc.RpcError, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        error.code(), error.initial_metadata(), error.trailing_metadata(), details, error.debug_error_string()
+    )
 
 
 def create_session_request(database: str, database_role: str | None) -> bytes:
@@ -279,6 +290,29 @@ def call_headers(database: str, parameter: str, resource: str) -> tuple[tuple[st
         ("x-goog-request-params", f"{parameter}={quote(resource, safe='')}"),
         ("x-goog-api-client", API_CLIENT),
     )
+
+
+def credentials_for(
+    address: DatabaseAddress, scopes: Sequence[str] = DATA
+) -> tuple[Tokens | TokenFile | None, grpc.ChannelCredentials | None]:
+    """The access tokens for a database, and the credentials of its channels; None for a channel in plain text.
+
+    Raises:
+        SpannerCdcError: there are none, or those of Spanner Omni are invalid.
+    """
+    server = address.omni
+    if address.is_plain:
+        return None, None
+    if server is None:
+        tokens = tokens_of_application(scopes)
+        return tokens, tokens.channel_credentials()
+    assert server.tls is not None, "else it is plain text"
+    channel = read_certificates(server, server.tls).credentials()
+    if server.token_file is None:
+        return None, channel
+    token = TokenFile(server, server.token_file)
+    token.check()
+    return token, token.channel_credentials(channel)
 
 
 def tokens_of_application(scopes: Sequence[str] = DATA) -> Tokens:

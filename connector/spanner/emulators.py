@@ -1,6 +1,5 @@
 """Emulators of Spanner: their addresses, and Google's library with one, on channels that use no proxy."""
 
-import re
 from collections.abc import Sequence
 
 import grpc
@@ -15,6 +14,7 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
 
+from connector.config.address import is_host_and_port
 from connector.errors import ConfigurationError
 from connector.process import EMULATOR_HOST
 from connector.proxies import DIRECT_CHANNEL
@@ -24,8 +24,6 @@ PATIENCE = 2.0
 
 SILENCE = 8.0
 """Seconds in which an emulator answers, however busy its machine is."""
-
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(\d{1,5})")
 
 
 def checked_address(host: str, section: str) -> str:
@@ -38,8 +36,7 @@ def checked_address(host: str, section: str) -> str:
     Raises:
         ConfigurationError: it is not HOST:PORT.
     """
-    found = _ADDRESS.fullmatch(host)
-    if found is None or not 0 < int(found[2]) < 65536:
+    if not is_host_and_port(host):
         raise ConfigurationError([f"{options(section)}: {host!r} is not the address of an emulator: write HOST:PORT"])
     return host
 

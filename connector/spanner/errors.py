@@ -31,6 +31,7 @@ from connector.errors import (
     VersionRetentionError,
 )
 from connector.proxies import hint as proxy_hint
+from connector.spanner.omni.texts import handshake_hint, token_hint
 from connector.spanner.refusals import permission_in, refusal
 
 
@@ -89,6 +90,7 @@ _BROKEN_TRANSPORT = re.compile(
     r"content-type: text/html|^\s*(HTTP status code |50[0234]:)",
     re.IGNORECASE,
 )
+_NO_TOKEN = "metadata from plugin failed"  # noqa: S105 - a text of gRPC
 _TOO_LARGE = re.compile(r"message larger than max", re.IGNORECASE)
 _SESSION_TYPE = "google.spanner.v1.Session"
 _SESSION = re.compile(
@@ -206,14 +208,19 @@ READER = Access(
 )
 
 
-def no_answer_hint(section: str, proxy: str = "") -> str:
+def no_answer_hint(section: str, proxy: str = "", message: str = "") -> str:
     """A hint for a database that does not answer.
 
     Args:
         section: of the configuration that has its address.
         proxy: the environment variable with the proxy that calls go through.
+        message: of the call's error.
     """
-    return proxy_hint(proxy) or f"Check the network, {section}.endpoint, or the emulator's address."
+    return (
+        handshake_hint(message, section)
+        or proxy_hint(proxy)
+        or f"Check the network, {section}.endpoint, or the emulator's address."
+    )
 
 
 def setup_error(found: CallError, database: str, access: Access = READER) -> SpannerCdcError:
@@ -222,12 +229,13 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
     if found.code is grpc.StatusCode.UNAUTHENTICATED:
         return unauthenticated(found, database)
     if found.action is not CallAction.STOP:
-        has_token = "metadata from plugin failed" not in found.message
+        has_token = _NO_TOKEN not in found.message
         return UnreachableError(
             f"Spanner does not answer for {database} ({found})",
-            hint=no_answer_hint(access.section, found.proxy)
+            hint=no_answer_hint(access.section, found.proxy, found.message)
             if has_token
-            else "Google gave no access token: check the network; if the credentials have expired or were revoked, run"
+            else token_hint(found.message)
+            or "Google gave no access token: check the network; if the credentials have expired or were revoked, run"
             " `gcloud auth application-default login`.",
         )
     match found.code:
@@ -248,9 +256,11 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
 def retried(found: CallError, host: str, access: Access = READER) -> Cause:
     """The cause of retried calls to the Spanner at ``host``, for people."""
     code = found.code
-    hint = no_answer_hint(access.section, found.proxy)
+    hint = no_answer_hint(access.section, found.proxy, found.message)
     match code:
-        case grpc.StatusCode.UNAVAILABLE if "metadata from plugin failed" in found.message:
+        case grpc.StatusCode.UNAVAILABLE if _NO_TOKEN in found.message and (of_file := token_hint(found.message)):
+            text, hint = "there is no token for Spanner", of_file
+        case grpc.StatusCode.UNAVAILABLE if _NO_TOKEN in found.message:
             text = "Google gives no access token for Spanner"
             hint = "Check the network and the credentials: `gcloud auth application-default login` renews a user's."
         case grpc.StatusCode.UNAVAILABLE:
@@ -261,7 +271,8 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             text, hint = f"Spanner at {host} is too slow", SLOW_HINT
         case grpc.StatusCode.UNAUTHENTICATED:
-            text, hint = f"Spanner at {host} does not accept the credentials", f"{_CREDENTIALS_HINT}."
+            text = f"Spanner at {host} does not accept the credentials"
+            hint = token_hint(found.message) or f"{_CREDENTIALS_HINT}."
         case grpc.StatusCode.PERMISSION_DENIED:
             text, hint = f"Spanner at {host} denies permission", _denied_hint(found, access.needs)
             if known := refusal(found.details.reason, found.message):
@@ -300,7 +311,7 @@ def unauthenticated(found: CallError, what: str) -> StreamError:
         return StreamError(f"Spanner refuses {what}: {known.why} ({found})", hint=known.hint)
     return StreamError(
         f"Spanner does not accept the credentials for {what} ({found})",
-        hint=f"{_CREDENTIALS_HINT}; then start it again: nothing is lost.",
+        hint=token_hint(found.message) or f"{_CREDENTIALS_HINT}; then start it again: nothing is lost.",
     )
 
 
@@ -416,7 +427,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
     if found.action is not CallAction.STOP:
         return UnreachableError(
             f"Spanner does not return the rows of {what} ({found})",
-            hint=no_answer_hint(READER.section, found.proxy),
+            hint=no_answer_hint(READER.section, found.proxy, found.message),
         )
     if found.code is grpc.StatusCode.PERMISSION_DENIED:
         return _denied(found, what, _TABLES_NEED)

@@ -83,7 +83,7 @@ class Transport:
 
     Args:
         host: ``host:port``.
-        credentials: None for an emulator: a connection without encryption, which uses no proxy.
+        credentials: None for a connection without encryption, which uses no proxy: to an emulator, or Spanner Omni.
         user_agent: the client's name in its calls.
     """
 

@@ -92,6 +92,10 @@ class ScriptedServer:
         """Answers calls again after `refuse`."""
         self._handler.refusal = None
 
+    def want_token(self, token: str | None) -> None:
+        """Ends every call with UNAUTHENTICATED from now on, unless it has that token; None wants none."""
+        self._handler.token = token
+
     @property
     def resets(self) -> int:
         """The number of connections that have been reset."""
@@ -108,6 +112,7 @@ class ScriptedServer:
         speed: float = 1.0,
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> AsyncIterator[ScriptedServer]:
         """Serves in the running event loop while the context is open; see `started` for the arguments."""
         clock = ScriptedClock(scenario.history.origin if begins is None else begins, speed)
@@ -123,7 +128,8 @@ class ScriptedServer:
             ("grpc.server.max_pending_requests_hard_limit", _MANY),
         )
         server = grpc.aio.server(handlers=[handler], options=options)
-        port = server.add_insecure_port("127.0.0.1:0")
+        address = "127.0.0.1:0"
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
         await server.start()
         clock.start()
         try:
@@ -148,6 +154,7 @@ class ScriptedServer:
         speed: float = 1.0,
         framing: Framing | None = None,
         max_streams_per_connection: int = 100,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> Iterator[ScriptedServer]:
         """Serves in a separate thread while the context is open.
 
@@ -160,6 +167,7 @@ class ScriptedServer:
             speed: how many times as fast as real time the server's time runs.
             framing: how rows are put into messages; one row in each if None.
             max_streams_per_connection: HTTP/2's limit, beyond which a connection's queries wait.
+            credentials: the certificates of a server that wants encryption, as one of Spanner Omni may.
         """
         ready: Future[tuple[ScriptedServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -172,6 +180,7 @@ class ScriptedServer:
                 speed=speed,
                 framing=framing,
                 max_streams_per_connection=max_streams_per_connection,
+                credentials=credentials,
             ) as server:
                 ready.set_result((server, asyncio.get_running_loop(), stop))
                 await stop.wait()
@@ -204,6 +213,7 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
         self._sessions = _Sessions(engine.scenario)
         self.reset: Callable[[int], bool] = lambda _: False
         self.refusal: tuple[grpc.StatusCode, str, bool] | None = None
+        self.token: str | None = None
         sessions, service = self._sessions, "/google.spanner.v1.Spanner/"
         self._unary: Mapping[str, _Unary] = {
             f"{service}CreateSession": sessions.create,
@@ -219,6 +229,8 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Finds a method's handler; a method without one is UNIMPLEMENTED."""
+        if self.token is not None and ("authorization", f"Bearer {self.token}") not in details.invocation_metadata:
+            return grpc.unary_stream_rpc_method_handler(_refuse_token)
         if details.method == self._streaming_sql:
             return grpc.unary_stream_rpc_method_handler(self._execute_streaming_sql)
         if details.method == self._streaming_read:
@@ -304,6 +316,10 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
         found = ListInstanceConfigsResponse(instance_configs=[config])
         encoded: bytes = ListInstanceConfigsResponse.serialize(found)
         return encoded
+
+
+async def _refuse_token(_request: bytes, context: grpc.aio.ServicerContext) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "The token is missing, or has expired.")
 
 
 class _Sessions:

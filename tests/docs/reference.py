@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 import annotated_types
 import click
@@ -149,6 +149,8 @@ def _type(info: FieldInfo) -> str:
         return "list of texts"
     if get_origin(kind) is not None and any(getattr(one, "func", None) is parse_timestamp for one in get_args(kind)):
         return "time"
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     if is_dataclass(kind):
         return "mapping"
     name = {str: "text", int: "number", bool: "true or false"}[kind]  # type: ignore[index]

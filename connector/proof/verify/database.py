@@ -209,6 +209,9 @@ class DeliveredDatabase(DatabaseReplica):
             "emulator_host": address.emulator_host,
             "database_role": address.database_role,
             "directed_reads": None,
+            "edition": "cloud" if address.omni is None else "omni",
+            "tls": address.omni and address.omni.tls,
+            "token_file": address.omni and address.omni.token_file,
         }
         other = source.model_copy(update=there)
         return cls(other, *await _requested(other, "now"), copy)

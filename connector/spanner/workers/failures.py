@@ -2,7 +2,7 @@
 
 import grpc
 
-from connector.errors import SpannerCdcError, StreamError
+from connector.errors import ConfigurationError, SpannerCdcError, StreamError
 from connector.log import Log, whereabouts
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.errors import NO_DETAILS, ErrorDetails, details_of
@@ -53,6 +53,8 @@ def failure_of(error: Exception) -> FailureFrame:
             return FailureFrame("silence", str(error))
         case UnknownRecordError():
             return FailureFrame("record", str(error))
+        case ConfigurationError():
+            return FailureFrame("configuration", str(error))
         case SpannerCdcError():
             return FailureFrame("known", str(error.args[0]), hint=error.hint)
     _log.debug("internal error", where=whereabouts(error))
@@ -74,6 +76,8 @@ def error_of(failure: FailureFrame) -> Exception:
             return SilentStreamError(failure.message)
         case "record":
             return UnknownRecordError(failure.message)
+        case "configuration":
+            return ConfigurationError([failure.message])
         case "known":
             return StreamError(failure.message, hint=failure.hint)
         case "internal":

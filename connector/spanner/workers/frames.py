@@ -95,7 +95,7 @@ class Alive(Message):
 class FailureFrame(msgspec.Struct, array_like=True):
     """An error as data; :mod:`connector.spanner.workers.failures` converts errors to it and back."""
 
-    kind: Literal["call", "worker", "silence", "record", "known", "internal"]
+    kind: Literal["call", "worker", "silence", "record", "configuration", "known", "internal"]
     message: str
     code: str = ""
     hint: str = ""

@@ -7,8 +7,9 @@ import orjson
 from pydantic import Field, field_validator
 
 from connector.config.address import DatabaseAddress
-from connector.config.sections import SourceConfig
+from connector.config.sections import ServerOptions, SourceConfig, emulator_of_environment
 from connector.config.sinks import SinkConfig
+from connector.errors import ConfigurationError
 
 Mode = Literal["rows", "transactions"]
 
@@ -18,7 +19,7 @@ FORMER_NAMES = r"spanner/[0-9a-f]+_spanner(\..+)?(_\d+)+"
 """As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
 
 
-class SpannerConfig(SinkConfig):
+class SpannerConfig(ServerOptions, SinkConfig):
     """Another Spanner database, of either dialect."""
 
     type: Literal["spanner"] = "spanner"
@@ -45,19 +46,29 @@ class SpannerConfig(SinkConfig):
     """
     transaction_tag: str = "spanner-cdc"
     """The tag of each transaction there; a stream back takes it in ``source.skip_transaction_tags``."""
-    endpoint: str | None = None
-    """A regional or private endpoint of Spanner."""
     emulator_host: str | None = None
     """An emulator's address, HOST:PORT; else the source's, or that of ``SPANNER_EMULATOR_HOST``."""
 
     def address(self, source: SourceConfig) -> DatabaseAddress:
-        """The database, in the source's project, instance and emulator unless others are configured."""
+        """The database, in the source's project, instance and emulator unless others are configured.
+
+        Raises:
+            ConfigurationError: the source is a server of Spanner Omni, and this one is not: it needs its own names.
+        """
+        if self.edition == "omni":
+            assert self.project is not None, "filled in"
+            assert self.instance is not None, "filled in"
+            return DatabaseAddress(self.project, self.instance, self.database, self.endpoint, omni=self.omni("sink"))
+        of_source = source.edition == self.edition
+        if missing := [] if of_source else [name for name in ("project", "instance") if getattr(self, name) is None]:
+            why = "is needed, because the source's is of edition omni; for a server of that set sink.edition: omni"
+            raise ConfigurationError([f"sink.{name}: {why}" for name in missing])
         return DatabaseAddress(
             self.project or source.project,
             self.instance or source.instance,
             self.database,
             self.endpoint,
-            self.emulator_host or source.emulator_host,
+            self.emulator_host or (source.emulator_host if of_source else emulator_of_environment()),
         )
 
     @field_validator("tables")

@@ -61,8 +61,11 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
 
     def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         """The tables and columns that the destination lacks; and that it is not the source."""
-        target = sink.address(source)
-        if target.path == source.address.path:
+        try:
+            target = sink.address(source)
+        except ConfigurationError as error:
+            return error.errors
+        if target.is_database_of(source.address):
             return [f"sink.database: {target.path} is the source itself: name another database"]
         from spark_sink.sinks.spanner.destination_tables import (
             IN_ORDER,

@@ -265,7 +265,7 @@ def config_document(options: InJobOptions, spool: str) -> bytes:
         "start": options.start,
         "end": options.end,
         "heartbeat": options.heartbeat,
-        "emulator_host": options.emulator_host,
+        **options.server,
         "workers": 1,  # the cores are Spark's
     }
     return orjson.dumps(

@@ -1,7 +1,7 @@
 """The options of the source; all errors in them are reported at once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -10,9 +10,11 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import DEFAULT, checked_name
 from connector.spool.storage.locations import absolute, checked
 from spark_sink.option_names import unknown
+from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 _REQUIRED_IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream")
-IN_JOB = (*_REQUIRED_IN_JOB, "startTimestamp", "endTimestamp", "heartbeat", "emulatorHost", "statusPort")
+_RANGE = ("startTimestamp", "endTimestamp", "heartbeat")
+IN_JOB = (*_REQUIRED_IN_JOB, *_RANGE, *SERVER_OPTIONS, "statusPort")
 KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "reader")
 _PORTS = range(65536)
 
@@ -32,7 +34,8 @@ class InJobOptions:
     start: str = ""
     end: str = ""
     heartbeat: str = ""
-    emulator_host: str = ""
+    server: Mapping[str, object] = field(default_factory=dict)
+    """How the database is reached, by the names of the section ``source``."""
     status_port: int = 0
     """Of the status server, on loopback; 0 for any that is free, which the log names."""
 
@@ -102,17 +105,19 @@ def _in_job(given: Mapping[str, str], faults: list[str]) -> InJobOptions | None:
     given_names = [name for name in IN_JOB if name.lower() in given]
     if not given_names:
         return None
-    missing = [name for name in _REQUIRED_IN_JOB if not given.get(name.lower())]
+    required = _REQUIRED_IN_JOB[2:] if is_omni(given) else _REQUIRED_IN_JOB
+    missing = [name for name in required if not given.get(name.lower())]
     if missing:
         faults.append(f"option {', '.join(missing)} is missing: {given_names[0]} starts a reader inside the job")
         return None
-    project, instance, database, stream, start, end, heartbeat, host, port = (
-        given.get(name.lower(), "") for name in IN_JOB
+    project, instance, database, stream, start, end, heartbeat = (
+        given.get(name.lower(), "") for name in (*_REQUIRED_IN_JOB, *_RANGE)
     )
+    port = given.get("statusport", "")
     if port and not (port.isascii() and port.isdecimal() and int(port) in _PORTS):
         faults.append(f"option statusPort is {port!r}, not a port from 0 to 65535")
         return None
-    return InJobOptions(project, instance, database, stream, start, end, heartbeat, host, int(port or 0))
+    return InJobOptions(project, instance, database, stream, start, end, heartbeat, server_of(given), int(port or 0))
 
 
 def _fault_of_reader(given: Mapping[str, str]) -> str | None:

@@ -1,14 +1,17 @@
 """The options of the source; all errors in them are reported at once."""
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
 
 from connector.config.address import DatabaseAddress
+from connector.config.omni import OmniServer
+from connector.config.sections import SourceConfig
 from connector.config.values import parse_timestamp
 from connector.errors import ConfigurationError
-from connector.process import EMULATOR_HOST
 from spark_sink.option_names import unknown
+from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 KNOWN = (
     "projectId",
@@ -19,10 +22,12 @@ KNOWN = (
     "columns",
     "enableDataboost",
     "rpcPriority",
-    "emulatorHost",
+    *SERVER_OPTIONS,
 )
 _REQUIRED = KNOWN[:4]
 _PRIORITIES = ("low", "medium", "high")
+_OPTIONS = {"project": "project_id", "instance": "instance_id", "database": "database_id"}
+"""Those of the section ``source`` that have another name here."""
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -52,7 +57,8 @@ class SnapshotOptions:
         """
         given = {name.lower(): value.strip() for name, value in options.items()}
         faults = unknown(given, KNOWN)
-        missing = [name for name in _REQUIRED if not given.get(name.lower())]
+        required = _REQUIRED[2:] if is_omni(given) else _REQUIRED
+        missing = [name for name in required if not given.get(name.lower())]
         if missing:
             faults.append(f"option {', '.join(missing)} is missing")
         at = given.get("readtimestamp", "now")
@@ -69,12 +75,25 @@ class SnapshotOptions:
         boost = given.get("enabledataboost", "false").lower()
         if boost not in _BOOLEANS:
             faults.append(f"option enableDataboost is {boost!r}, neither true nor false")
+        elif _BOOLEANS[boost] and is_omni(given):
+            faults.append("option enableDataboost is true, and Spanner Omni has no Data Boost: omit it")
         priority = given.get("rpcpriority", "medium").lower()
         if priority not in _PRIORITIES:
             faults.append(f"option rpcPriority is {priority!r}, none of {', '.join(_PRIORITIES)}")
-        if faults:
+        address = None if missing else _address(given, faults)
+        if faults or address is None:
             raise ConfigurationError(faults)
-        project, instance, database, table = (given[name.lower()] for name in _REQUIRED)
-        emulator = given.get("emulatorhost") or os.environ.get(EMULATOR_HOST)
-        address = DatabaseAddress(project, instance, database, emulator_host=emulator or None)
-        return cls(address, table, at, columns, _BOOLEANS[boost], priority)
+        return cls(address, given["table"], at, columns, _BOOLEANS[boost], priority)
+
+
+def _address(given: Mapping[str, str], faults: list[str]) -> DatabaseAddress | None:
+    """The database, checked as the section ``source`` of a configuration is."""
+    names = {name: given.get(f"{name}id") or None for name in ("project", "instance", "database")}
+    try:
+        found = SourceConfig.model_validate({**names, **server_of(given), "change_stream": "unnamed"}).address
+    except ValidationError as error:
+        for detail in error.errors():
+            name = OmniServer(section="").option(_OPTIONS.get(path := ".".join(map(str, detail["loc"])), path))
+            faults.append(f"{name}: {detail['msg'].removeprefix('Value error, ')}")
+        return None
+    return found if found.omni is None else replace(found, omni=replace(found.omni, section=""))

@@ -23,7 +23,7 @@ from tests.spark_sink.processes import eventually
 from tests.spark_sink.queries import Query
 
 STUB = (sys.executable, "-m", "tests.spark_sink.sources.changes.programs.stub_daemon")
-OPTIONS = InJobOptions("project", "instance", "db", "Stream", "now", "", "2s", "localhost:1")
+OPTIONS = InJobOptions("project", "instance", "db", "Stream", "now", "", "2s", {"emulator_host": "localhost:1"})
 
 
 def ensured(reader: InJobReader) -> InJobReader:
