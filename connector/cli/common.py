@@ -24,8 +24,6 @@ INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
 """Seconds that threads have to end after a stop."""
 
-_NAMED_BY_OMNI = ("project", "instance")
-
 PRIORITY = click.Choice(["low", "medium", "high"])
 
 
@@ -100,6 +98,13 @@ def put(text: str | bytes) -> None:
         click.echo(text)
 
 
+def _unless_omni(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """An option that is required unless the edition, which is parsed before, is omni."""
+    if value is None and context.params.get("edition") == "cloud":
+        raise click.MissingParameter(ctx=context, param=option)
+    return value
+
+
 def database_options(command: Command) -> Command:
     """Adds the options that name a database and its server, passed by the names that the section ``source`` has."""
 
@@ -113,10 +118,6 @@ def database_options(command: Command) -> Command:
         token_file: str | None,
         **options: object,
     ) -> None:
-        if edition == "cloud":
-            for name in _NAMED_BY_OMNI:
-                if options[name] is None:
-                    raise click.UsageError(f"Missing option '--{name}'.")
         files = {"ca": tls_ca, "certificate": tls_certificate, "key": tls_key}
         given = {name: path for name, path in files.items() if path is not None}
         server = {"edition": edition, "tls": given if given or tls else None, "token_file": token_file}
@@ -136,11 +137,16 @@ def database_options(command: Command) -> Command:
             type=click.Choice(["cloud", "omni"]),
             default="cloud",
             show_default=True,
+            is_eager=True,
             help="The service or an emulator, or Spanner Omni at --endpoint.",
         ),
         click.option("--database", required=True, help="Name of the database."),
-        click.option("--instance", help="Name of the Spanner instance; of Spanner Omni default."),
-        click.option("--project", help="Id of the Google Cloud project; of Spanner Omni default."),
+        click.option(
+            "--instance", callback=_unless_omni, help="Name of the Spanner instance; of Spanner Omni default."
+        ),
+        click.option(
+            "--project", callback=_unless_omni, help="Id of the Google Cloud project; of Spanner Omni default."
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped

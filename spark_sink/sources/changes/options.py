@@ -35,7 +35,7 @@ class InJobOptions:
     end: str = ""
     heartbeat: str = ""
     server: Mapping[str, object] = field(default_factory=dict)
-    """How the database is reached, by the names of the section ``source``."""
+    """The options of the database's server, by the names of the section ``source``."""
     status_port: int = 0
     """Of the status server, on loopback; 0 for any that is free, which the log names."""
 

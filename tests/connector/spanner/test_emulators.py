@@ -74,7 +74,7 @@ def test_every_client_reaches_an_emulator_though_the_environment_names_a_proxy(
 @pytest.mark.usefixtures("_behind_a_proxy")
 def test_an_error_of_spanner_behind_a_proxy_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connector.spanner.client.SETUP_TIMEOUT", 1.0)
-    monkeypatch.setattr("connector.spanner.client.tokens_of_application", lambda: Tokens(AnonymousCredentials()))
+    monkeypatch.setattr("connector.spanner.client.tokens_of_application", lambda _: Tokens(AnonymousCredentials()))
     with pytest.raises(UnreachableError, match=r"proxy that https_proxy names"):
         asyncio.run(asked(SpannerClient(address_of(DATABASE))))
 
