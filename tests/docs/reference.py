@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
 import click
@@ -149,8 +149,7 @@ def _type(info: FieldInfo) -> str:
         return "list of texts"
     if get_origin(kind) is not None and any(getattr(one, "func", None) is parse_timestamp for one in get_args(kind)):
         return "time"
-    if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+    kind = _bare(kind)
     if is_dataclass(kind):
         return "mapping"
     name = {str: "text", int: "number", bool: "true or false"}[kind]  # type: ignore[index]
@@ -159,6 +158,11 @@ def _type(info: FieldInfo) -> str:
     if isinstance(least, annotated_types.Ge) and isinstance(most, annotated_types.Le):
         return f"{name}, {least.ge} to {most.le}"
     return name
+
+
+def _bare(kind: Any) -> Any:
+    """A type without what a validator adds to it."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _default(name: str, info: FieldInfo) -> str:
