@@ -1,24 +1,11 @@
 """A Spanner Omni server: how it is reached (https://cloud.google.com/spanner-omni/docs)."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict
-
-from connector.spool.storage.locations import absolute, expanded
+from pydantic import ConfigDict
 
 NAME = "default"
 """The project and the instance of each server."""
-
-
-def _file(path: str) -> str:
-    if not path:
-        raise ValueError("name a file, or omit it")
-    return absolute(expanded(path))
-
-
-FilePath = Annotated[str, AfterValidator(_file)]
-"""The path of a file, made independent of the working folder: worker processes and executors read it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +20,9 @@ class Tls:
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    ca: FilePath | None = None
-    certificate: FilePath | None = None
-    key: FilePath | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):

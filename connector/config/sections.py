@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from connector.config.address import DatabaseAddress, is_host_and_port
 from connector.config.directed_reads import DirectedReads
-from connector.config.omni import NAME, FilePath, OmniServer, Tls
+from connector.config.omni import NAME, OmniServer, Tls
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
-from connector.spool.storage.locations import checked, expanded, with_user_project
+from connector.spool.storage.locations import absolute, checked, expanded, with_user_project
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
@@ -52,7 +52,7 @@ class ServerOptions(Section):
     tls: Tls | None = None
     """With edition omni: encrypts the connection; without it, it is plain text. ``ca``, ``certificate`` and ``key`` are
     PEM files: ``{}`` trusts public CAs, and a server that wants a client's certificate gets that."""
-    token_file: FilePath | None = None
+    token_file: str | None = None
     """With edition omni and ``tls``: a file with the user's token, which is read again when it changes."""
     emulator_host: str | None = None
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
@@ -105,6 +105,16 @@ class ServerOptions(Section):
             raise ValueError("is for edition omni: Google's endpoints have certificates and credentials of their own")
         return value
 
+    @field_validator("tls")
+    @classmethod
+    def _whole_paths(cls, value: Tls | None) -> Tls | None:
+        return value and Tls(*map(_whole, (value.ca, value.certificate, value.key)))
+
+    @field_validator("token_file")
+    @classmethod
+    def _whole_path(cls, value: str | None) -> str | None:
+        return _whole(value)
+
     @field_validator("token_file")
     @classmethod
     def _is_encrypted(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -121,6 +131,13 @@ class ServerOptions(Section):
 
 
 _FAULTY = object()
+
+
+def _whole(path: str | None) -> str | None:
+    """The path of a file, made independent of the working folder: worker processes and executors read it, too."""
+    if path == "":
+        raise ValueError("name a file, or omit it")
+    return path and absolute(expanded(path))
 
 
 def _edition(info: ValidationInfo) -> str | None:
