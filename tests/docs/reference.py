@@ -152,7 +152,7 @@ def _type(info: FieldInfo) -> str:
     kind = _bare(kind)
     if is_dataclass(kind):
         return "mapping"
-    name = {str: "text", int: "number", bool: "true or false"}[kind]  # type: ignore[index]
+    name = {str: "text", int: "number", bool: "true or false"}[kind]
     bounds = {type(one): one for one in info.metadata}
     least, most = bounds.get(annotated_types.Ge), bounds.get(annotated_types.Le)
     if isinstance(least, annotated_types.Ge) and isinstance(most, annotated_types.Le):
