@@ -100,7 +100,7 @@ def test_a_configuration_that_does_not_fit_the_server_ends_with_code_2_and_one_l
         named = ran("tail", "--edition", "omni", "--database", "d", "--change-stream", "S", "--project", "p")
     assert (done.returncode, checked.returncode, named.returncode) == (2, 2, 2), checked.stdout
     assert f"source.tls: the server at {server.host} wants encryption: set source.tls" in done.stderr
-    assert "source.project: 'p': edition omni has only default" in named.stderr
+    assert "--project: 'p': edition omni has only default" in named.stderr
     assert "wants encryption" in checked.stdout + checked.stderr
 
 
