@@ -162,6 +162,6 @@ def test_the_source_starts_the_real_daemon_and_its_failure_ends_the_query_in_one
     query = Query(spark, tmp_path, spool=str(tmp_path / "spool"), **options)
     running = query.start()
     with pytest.raises(PySparkException) as caught:
-        running.awaitTermination(60)
+        running.awaitTermination(600)
     line = clear_line(caught.value)
     assert line.startswith("the reader inside the job ended with code 2: source.change_stream")

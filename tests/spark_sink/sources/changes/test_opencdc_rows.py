@@ -107,7 +107,7 @@ def test_a_stream_returns_each_record_once(spark: SparkSession, spool: SpoolMake
     writer = source.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
     for _ in range(2):
         query = writer.trigger(availableNow=True).foreachBatch(keep).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
         assert sorted(found) == ids
 
 

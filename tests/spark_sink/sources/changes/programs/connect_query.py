@@ -24,7 +24,7 @@ def main() -> None:
         .trigger(availableNow=True)
         .start(f"{folder}/rows")
     )
-    query.awaitTermination(200)
+    query.awaitTermination(600)
     found = {
         "session": type(spark).__module__,
         "batch": sorted(row.Id for row in batch.collect()),
