@@ -3,10 +3,14 @@
 import re
 from collections.abc import Collection, Mapping
 
-_OTHERS: Mapping[str, str] = {"source.tables": "--table", "envelope.format": "--envelope"}
+_OTHERS: Mapping[str, str] = {
+    "source.tables": "--table",
+    "source.tables.include": "--table",
+    "envelope.format": "--envelope",
+}
 """Options of a configuration file that have another name on the command line."""
 
-_OPTION = re.compile(r"\b(source|envelope)\.([a-z_]+)(?:\.(?:include|exclude))?(?![\w/])")
+_OPTION = re.compile(r"\b(?:source|envelope)((?:\.[a-z_]+)+)(?![\w/])")
 
 
 def as_typed(line: str, options: Collection[str]) -> str:
@@ -18,8 +22,7 @@ def as_typed(line: str, options: Collection[str]) -> str:
     """
 
     def renamed(found: re.Match[str]) -> str:
-        name = f"{found[1]}.{found[2]}"
-        typed = _OTHERS.get(name, f"--{found[2].replace('_', '-')}")
+        typed = _OTHERS.get(found[0], f"--{re.sub('[._]', '-', found[1][1:])}")
         return typed if typed in options else found[0]
 
     return _OPTION.sub(renamed, line)
