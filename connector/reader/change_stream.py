@@ -83,7 +83,15 @@ class OpenStream:
                 "the change stream watches no table, so that nothing is recorded: ALTER CHANGE STREAM ... SET FOR",
                 change_stream=self.stream.name,
             )
-        if self.unmatched:
+        if self.unmatched and self.config.database_role:
+            _log.warning(
+                "patterns of source.tables cannot be checked: INFORMATION_SCHEMA shows a database role only the tables"
+                " that it may read; records are matched by the names of their tables",
+                change_stream=self.stream.name,
+                role=self.config.database_role,
+                patterns=", ".join(self.unmatched),
+            )
+        elif self.unmatched:
             _log.warning(
                 "source.tables names tables that the change stream no longer watches; the other tables are read",
                 change_stream=self.stream.name,
@@ -212,7 +220,9 @@ class OpenStream:
 
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""
-        return KeyOrder(lambda: primary_keys(self.client, self.dialect), self.filter)
+        return KeyOrder(
+            lambda: primary_keys(self.client, self.dialect), self.filter, role=self.config.database_role or ""
+        )
 
     @property
     def address(self) -> StreamAddress:
@@ -297,7 +307,8 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
     Args:
         config: the change stream.
         started: whether a spool has epochs of it. A table pattern that matches no watched table is then not an error,
-            because the table was dropped, and the others are read. Without epochs it is likely a typing error.
+            because the table was dropped, and the others are read. Without epochs it is likely a typing error, unless
+            a database role is used: it may not see the table.
 
     Raises:
         ConfigurationError: there is no such stream, or a table pattern matches no watched table; all errors at once.
@@ -313,7 +324,7 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
             f"source.tables.{'include' if pattern in config.tables.include else 'exclude'}: {pattern!r} matches no"
             f" table that change stream {stream.name} watches"
             for pattern in unmatched
-            if not started
+            if not started and not config.database_role
         ]
         if stream.partition_mode not in (IMMUTABLE, MUTABLE):
             errors.append(

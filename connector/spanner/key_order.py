@@ -25,6 +25,7 @@ class KeyOrder:
     Args:
         ask: requests the key columns of every present table, in key order.
         keeps: omits records that are not written.
+        role: the database role, which may not see every table; empty without one.
         patience: seconds that ``ask`` may take.
     """
 
@@ -33,9 +34,11 @@ class KeyOrder:
         ask: Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]],
         keeps: Callable[[Changes], Changes],
         *,
+        role: str = "",
         patience: float = PATIENCE,
     ) -> None:
         self._ask = ask
+        self._role = role
         self._keeps = keeps
         self._patience = patience
 
@@ -74,9 +77,15 @@ class KeyOrder:
                 "the column order of a table's primary key is unknown; the order of the columns' positions is used",
                 table=table,
                 primary_keys=", ".join(by_position),
-                reason=reason or ("it has another key now" if found else "the table no longer exists"),
+                reason=reason or ("it has another key now" if found else self._unseen()),
             )
         return ordered
+
+    def _unseen(self) -> str:
+        """The reason why a table is not in INFORMATION_SCHEMA."""
+        if self._role:
+            return f"database role {self._role} does not see the table in INFORMATION_SCHEMA, or it no longer exists"
+        return "the table no longer exists"
 
     async def _request(self) -> tuple[Mapping[str, tuple[str, ...]], str]:
         """The key columns by table, or none and the reason."""
