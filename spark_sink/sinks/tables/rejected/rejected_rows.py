@@ -62,7 +62,6 @@ class RejectedRows(NoDeadLetters):
         self._spool = spool
         self._dead_letters = dead_letters
         self._mode = mode
-        self._prefix = f"{spool.header().spool_id}{ROWS}"
         self._folders: frozenset[str] | None = None
         self._opened: dict[str, dict[str, OpenDeadLetter]] = {}
 
@@ -101,6 +100,11 @@ class RejectedRows(NoDeadLetters):
             if is_of_value(error):  # the table is stopped, and all of its changes become dead letters
                 self._discard(table, division, files)
             raise
+
+    @property
+    def _prefix(self) -> str:
+        """The begin of the names of files; a delivery is made before there is a spool."""
+        return f"{self._spool.header().spool_id}{ROWS}"
 
     def rejected(self, table: str, first: int, last: int) -> Sequence[OpenDeadLetter]:
         """The open dead letters of a table that was written, of these epochs."""
