@@ -36,7 +36,9 @@ def configurations() -> Iterator[Block]:
 def test_a_block_of_configuration_is_accepted(block: Block) -> None:
     node = yaml.safe_load(block.text)
     given = node.get("source", {})
-    stream = {"project": "my-project", "instance": "instance", "database": "database", "change_stream": "Stream"}
+    stream = {"database": "database", "change_stream": "Stream"}
+    if given.get("edition") != "omni":
+        stream |= {"project": "my-project", "instance": "instance"}
     if node.get("sink", {}).get("type") == "bigquery":
         node["sink"] = {"dataset": "replica", **node["sink"]}
     validated({**node, "source": {**stream, **given}})
