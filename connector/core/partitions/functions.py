@@ -1,12 +1,14 @@
 """The read functions of a change stream that has several, and their initial queries. Pure: no clock, no I/O.
 
 Functions are listed again and again while the stream is read. One that is not in a list has only records after it, so
-that its initial query begins there, and the watermark waits at the newest list.
+that its initial query begins there, and the watermark waits at the newest list. A function whose last partition has
+ended may have others after that, which nothing announces. So its initial query begins at that end.
 """
 
 from collections.abc import Callable, MutableMapping
 
 from connector.core.partitions.partition import Partition
+from connector.core.records import INITIAL_TOKEN, beside, function_of
 
 
 class ReadFunctions:
@@ -14,14 +16,14 @@ class ReadFunctions:
 
     Args:
         partitions: the graph's, by id.
-        add: adds an initial query after the watermark and the newest list.
+        add: adds an initial query with a start; None for after the watermark and the newest list.
         finish: finishes a partition.
     """
 
     def __init__(
         self,
         partitions: MutableMapping[str, Partition],
-        add: Callable[[str], None],
+        add: Callable[[str, int | None], None],
         finish: Callable[[Partition], None],
     ) -> None:
         self._partitions = partitions
@@ -36,12 +38,24 @@ class ReadFunctions:
 
     def appeared(self, token: str) -> None:
         """A function has appeared, whose initial query is ``token``: it has no record up to the last list."""
-        self._add(token)
+        self._add(token, None)
 
     def has_ended(self, token: str) -> None:
         """All partitions of a function have ended, and it is still listed: its initial query is sent again."""
-        self._add(token)
+        self._add(token, None)
         self._partitions[token].is_empty = True
+
+    def terminated(self, partition: Partition) -> None:
+        """A partition has no more records. After the last one of a function its initial query is sent from there on."""
+        function = function_of(partition.token)
+        if self.listed_at is None or function is None:
+            return
+        ends = [one.end for one in self._partitions.values() if function_of(one.token) == function]
+        known = [end for end in ends if end is not None]
+        if len(known) == len(ends):
+            initial = beside(partition.token, INITIAL_TOKEN)
+            self._add(initial, max(known))  # they are read at different speeds: the last one to be read may end first
+            self._partitions[initial].is_empty = True
 
     def asked_from(self, token: str, first: int) -> None:
         """An initial query is sent from ``first`` on, before which its function has no records."""

@@ -261,6 +261,7 @@ class PartitionGraph:
         partition.ends_at = record.end_timestamp + 1
         partition.ending = partition.complete = True
         self.proved(token, record.end_timestamp)
+        self.functions.terminated(partition)
 
     def ended(self, token: str, *, proven: int | None) -> bool:
         """The partition's query ended with OK; returns whether this finishes the partition.
@@ -310,11 +311,11 @@ class PartitionGraph:
     def _announced_child(self, token: str, start: int) -> CutPartition:
         return CutPartition(token, start, is_late=start <= self._watermark)
 
-    def _add_initial(self, token: str) -> None:
+    def _add_initial(self, token: str, start: int | None) -> None:
         self._ended.pop(token, None)  # a function of that name may have ended before
-        self._add(
-            token, max(self._watermark, self.functions.listed_at or self._watermark) + 1, frozenset(), is_late=False
-        )
+        if start is None:
+            start = max(self._watermark, self.functions.listed_at or self._watermark) + 1
+        self._add(token, start, frozenset(), is_late=False)
 
     def _add(self, token: str, start: int, parents: frozenset[str], *, is_late: bool) -> None:
         # One that is announced too late is read from its start all the same: it may have ended by the watermark.

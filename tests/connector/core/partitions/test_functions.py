@@ -159,3 +159,16 @@ def test_a_function_whose_partitions_have_ended_is_asked_again_and_is_in_no_cut(
     assert graph.ready() == [G]
     assert graph.query_start(G) == 21
     assert graph.cut(20) == [CutPartition(of("F", "a"), 10)]
+
+
+def test_a_function_whose_last_partition_ends_is_asked_from_there_on_and_holds_the_watermark() -> None:
+    graph = graph_of(of("F", "a"), of("G", "g"), of("G", "h"))
+    graph.functions.listed(60)
+    graph.proved(of("F", "a"), 90)
+    graph.terminated(of("G", "g"), PartitionEndRecord(30))
+    assert G not in graph, "another partition of it is alive"
+    graph.terminated(of("G", "h"), PartitionEndRecord(15))  # read last, and ends first
+    assert graph.advance() == 30
+    assert graph.ready() == [G]
+    assert graph.query_start(G) == 31
+    assert graph.cut(30) == [CutPartition(of("F", "a"), 10)]
