@@ -122,7 +122,7 @@ class Scheduler:
     async def _watch_functions(self, functions: FunctionsWatch) -> None:
         """Watches the read functions; an error stops the reader, which still seals what is complete."""
         try:
-            await functions.watch(self._state.graph, self._state.changed.set)
+            await functions.watch(self._state.graph, self._state.changed.set, self._state.metrics.failing)
         except SpannerCdcError as error:
             self._error = self._error or error
             self.stop()

@@ -17,7 +17,7 @@ import grpc
 
 from connector.core.records import INITIAL_TOKEN, partition_id, partition_name
 from connector.core.timestamps import format_rfc3339
-from connector.errors import DataLostError, StreamError
+from connector.errors import DataLostError, StreamError, StreamGoneError
 from connector.log import Log
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.errors import CallAction, classify, query_error
@@ -68,7 +68,7 @@ class FirstStarts:
         else:
             return start
         others = [other for other in sorted(self._functions()) if other != function]
-        retaining = [other for other in others if await self._accepts(other, start)]
+        retaining = [other for other in others if await self._retains(other, start)]
         if not retaining:
             raise refused
         first = await self._first_accepted(function, refused, start)
@@ -126,6 +126,13 @@ class FirstStarts:
             else:
                 no = middle
         return yes
+
+    async def _retains(self, other: str, start: int) -> bool:
+        """True if another function accepts a start; one that was dropped since the last list accepts none."""
+        try:
+            return await self._accepts(other, start)
+        except StreamGoneError:
+            return False
 
     async def _accepts(self, function: str, start: int) -> bool:
         try:

@@ -97,11 +97,11 @@ class FunctionLister:
             SpannerCdcError: Spanner does not answer, or refuses.
         """
         found = await self.settled()
-        if found.unsettled:
-            raise ConfigurationError([f"source.change_stream: {found.unsettled}"])
-        if not found.known:
+        if not (found.known or self._matched.unknown):
             why = f"{self._stream} has option {OPTION}, and INFORMATION_SCHEMA lists no read function of it"
             raise ConfigurationError([f"source.change_stream: {why}; a database role needs EXECUTE on them"])
+        if found.unsettled:
+            raise ConfigurationError([f"source.change_stream: {found.unsettled}"])
         chosen_functions(self._matched.functions, self.placements)
         return found
 

@@ -15,7 +15,7 @@ OPTION = "per_placement_tvf"
 """The option of a change stream that has a read function for each placement."""
 
 DEFAULT = "default"
-"""The placement of rows that are in no other; the list of placements may omit it."""
+"""The placement of rows that are in no other; the list of placements may omit it, and it has a function always."""
 
 
 def has_functions(options: Mapping[str, str]) -> bool:
@@ -30,7 +30,7 @@ class MatchedFunctions:
     Attributes:
         functions: the name of each, by its placement.
         unknown: the names that begin as those of the stream, and are of no placement.
-        missing: the placements that have no function.
+        missing: the placements that have no function; the default one too, listed or not.
     """
 
     functions: Mapping[str, str]
@@ -94,7 +94,7 @@ def match_functions(
             found[own[0]] = function
         elif not candidates and spelled(function).startswith(spelled(f"{prefix}_")):
             unknown.append(function)
-    missing = tuple(placement for placement in sorted(placements) if placement not in found)
+    missing = tuple(placement for placement in known if placement not in found)
     return MatchedFunctions(dict(sorted(found.items())), tuple(unknown), missing)
 
 

@@ -6,8 +6,10 @@ function whose partitions have all ended is asked again in the same way, for as 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
+from connector.core.health.retries import SPANNER, Cause, RetryLog
 from connector.core.partitions import Partition, PartitionGraph
 from connector.core.records import INITIAL_TOKEN, function_of, partition_id
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -17,6 +19,11 @@ from connector.reader.placements.listing import FunctionList, FunctionLister
 
 UNSETTLED = 300.0
 """Seconds after which a list that stays incomplete is an error."""
+
+_PART = "the list of read functions"
+"""The part that fails in the log of retries."""
+
+_HINT = "The watermark waits at the last list, and nothing is lost. If a placement is being added, it ends by itself."
 
 _log = Log(__name__)
 
@@ -47,7 +54,7 @@ class FunctionsWatch:
         self._known = {*self._first.functions.values(), *_functions_of(graph)}
         graph.functions.listed(self._first.at)
 
-    async def watch(self, graph: PartitionGraph, changed: Callable[[], None]) -> None:
+    async def watch(self, graph: PartitionGraph, changed: Callable[[], None], failing: RetryLog) -> None:
         """Reads the list at intervals until it is cancelled; ``changed`` is called after each.
 
         Raises:
@@ -55,14 +62,26 @@ class FunctionsWatch:
         """
         while True:
             await asyncio.sleep(self._interval)
+            asked = time.time_ns()
             try:
                 found = await self._lister.read()
             except UnreachableError as error:
                 _log.warning("the read functions cannot be listed now; the watermark waits", error=str(error))
+                cause = Cause("the read functions of the change stream cannot be listed", "", error.message, error.hint)
+                self._failed(failing, cause, asked)
                 continue
-            if self._is_settled(found):
-                self._take(found, graph)
-                changed()
+            if not self._is_settled(found):
+                self._failed(
+                    failing, Cause("the list of read functions is incomplete", "", found.unsettled, _HINT), asked
+                )
+                continue
+            failing.healed(SPANNER, part=_PART)
+            self._take(found, graph)
+            changed()
+
+    def _failed(self, failing: RetryLog, cause: Cause, asked: int) -> None:
+        now, proof = time.time_ns(), round(2 * self._interval * SECOND)
+        failing.failed(SPANNER, cause, now, part=_PART, lasted=max(now - asked, 0), proof=proof)
 
     def _is_settled(self, found: FunctionList) -> bool:
         now = asyncio.get_running_loop().time()

@@ -117,6 +117,12 @@ def test_a_function_that_is_gone_is_an_error() -> None:
         Functions(F=lambda _: gone, G=one).found(lambda starts: starts.accepted("F", NOW - 10**10))
 
 
+def test_another_function_that_is_gone_vouches_for_no_start_and_stops_nothing() -> None:
+    gone = refused("Table-valued function not found: E", grpc.StatusCode.INVALID_ARGUMENT)
+    functions = Functions(E=lambda _: gone, F=from_then_on(NOW - 10), G=one)
+    assert functions.found(lambda starts: starts.accepted("F", NOW - 10**10)) == NOW - 10
+
+
 def test_the_first_start_with_partitions_is_found_and_none_if_there_are_none() -> None:
     first = NOW - 5 * 10**9
     functions = Functions(F=lambda at: one(at) if at >= first else [], E=lambda _: [])

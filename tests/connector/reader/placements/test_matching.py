@@ -59,6 +59,12 @@ def test_a_name_of_no_placement_and_a_placement_without_a_function_leave_the_lis
     assert missing.unsettled("S", ["default"]) == ""
 
 
+def test_a_list_without_the_default_placements_function_is_incomplete_even_if_placements_omit_it() -> None:
+    found = matched("READ_S_eu")
+    assert "no function of placement default" in found.unsettled("S", None)
+    assert found.unsettled("S", ["eu"]) == ""
+
+
 def test_placements_are_chosen_by_name_and_an_unknown_one_is_refused_with_those_that_are_known() -> None:
     functions = {"default": "READ_S_default", "eu": "READ_S_eu"}
     assert chosen_functions(functions, None) == functions
