@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_sink.sinks.tables.libraries import LIBRARIES
 from tests.packaging.imports import ROOT, distribution, loaded_by, normalized, third_party
 
 EXTRAS = {"avro", "bigquery", "gcs", "spark"}
@@ -90,7 +91,16 @@ def test_all_is_every_extra_that_users_install() -> None:
     assert declared("all") == declared()
     (everything,) = project()["optional-dependencies"]["all"]
     assert set(re.findall(r"\[(.*)\]", everything)[0].split(",")) == EXTRAS
-    assert project()["optional-dependencies"].keys() == EXTRAS | {"all", "bench", "dev"}
+    assert project()["optional-dependencies"].keys() == EXTRAS | {"all", "bench", "dev", "lakehouse"}
+
+
+def test_the_extra_lakehouse_installs_a_pyspark_that_every_table_format_has_a_library_for() -> None:
+    versions = set.intersection(*(set(library.versions) for library in LIBRARIES.values()))
+    oldest, newest = (min(versions), max(versions))
+    assert project()["optional-dependencies"]["lakehouse"] == [
+        "spanner-cdc-spark[spark]",
+        f"pyspark>={oldest},<4.{int(newest.removeprefix('4.')) + 1}",
+    ]
 
 
 def test_both_distributions_have_one_version_and_the_same_lower_bounds() -> None:

@@ -100,7 +100,7 @@ def missing_library(sink: TablesConfig, given: Mapping[str, str]) -> str:
     versions = ", ".join(library.versions)
     return (
         f"sink.format: there is no library of {sink.format} for Spark {spark_version()} yet: install PySpark {versions}"
-        f" (pip install 'pyspark=={list(library.versions)[-1]}.*'), or name a library in spark.config ({PACKAGES})"
+        f" (pip install 'spanner-cdc-spark[lakehouse]'), or name a library in spark.config ({PACKAGES})"
     )
 
 
