@@ -12,6 +12,7 @@ They share a :class:`~connector.reader.read_state.ReadState`. An error of any of
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from connector.core.records import partition_name
 from connector.errors import SpannerCdcError
@@ -59,6 +60,11 @@ class Scheduler:
         self._sealer = Sealer(sink, state, late, seal_interval=seal_interval)
         self._watchdog = WatermarkWatchdog(state, waits_for_room=lambda: self._sealer.waits_for_room)
         self._reader = PartitionReader(state, late, self._watchdog)
+
+    @property
+    def ends(self) -> Mapping[str, int]:
+        """The latest end of a partition of each read function of a placement, of those that have ended."""
+        return self._state.graph.functions.ends
 
     async def run(self) -> None:
         """Reads until the end is delivered or :meth:`stop` is called, then seals the records up to the watermark.

@@ -31,6 +31,8 @@ class ReadFunctions:
         self._finish = finish
         self.listed_at: int | None = None
         """The timestamp as of which they were listed last."""
+        self.ends: dict[str, int] = {}
+        """The latest end of a partition of each function, of those that have ended."""
 
     def listed(self, timestamp: int) -> None:
         """All functions that existed at ``timestamp`` are in the graph; the watermark may advance up to it."""
@@ -48,7 +50,10 @@ class ReadFunctions:
     def terminated(self, partition: Partition) -> None:
         """A partition has no more records. After the last one of a function its initial query is sent from there on."""
         function = function_of(partition.token)
-        if self.listed_at is None or function is None:
+        if function is None or partition.ends_at is None:
+            return
+        self.ends[function] = max(partition.ends_at, self.ends.get(function, 0))
+        if self.listed_at is None:
             return
         ends = [one.end for one in self._partitions.values() if function_of(one.token) == function]
         known = [end for end in ends if end is not None]

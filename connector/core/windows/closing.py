@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from connector.core.partitions import CutPartition
-from connector.core.records import partition_name
+from connector.core.records import function_of, partition_name
 from connector.core.timestamps import format_rfc3339
 from connector.core.windows.window import ShareReport, Window
 from connector.errors import StreamError
@@ -21,6 +21,8 @@ class Closed:
     """The first partitions that start in the window and that no share has read: see :func:`closed`."""
     weights: Mapping[str, int]
     """Bytes of each partition of the cut in this window, by token; none means 0."""
+    emptied: Mapping[str, int]
+    """The latest end of a partition of each read function that had some in the window and has none in the cut."""
 
 
 def closed(window: Window, reports: Iterable[ShareReport]) -> Closed:
@@ -47,7 +49,19 @@ def closed(window: Window, reports: Iterable[ShareReport]) -> Closed:
                 cut[at.token] = at
                 weights[at.token] = report.bytes_of.get(at.token, 0)
     by_start = sorted(cut.values(), key=lambda at: (at.start_timestamp, at.token))
-    return Closed(tuple(by_start), _orphans(window, ordered, cut, _read(window, ordered)), weights)
+    return Closed(
+        tuple(by_start), _orphans(window, ordered, cut, _read(window, ordered)), weights, _emptied(ordered, cut)
+    )
+
+
+def _emptied(reports: Iterable[ShareReport], cut: Iterable[str]) -> Mapping[str, int]:
+    alive = {function_of(token) for token in cut}
+    ends: dict[str, int] = {}
+    for report in reports:
+        for function, end in report.ends.items():
+            if function not in alive:
+                ends[function] = max(end, ends.get(function, 0))
+    return ends
 
 
 def _read(window: Window, reports: Sequence[ShareReport]) -> AbstractSet[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from connector.core.partitions import CutPartition
@@ -69,12 +69,14 @@ class ShareReport:
     queries: int
     retries: int
     seconds: float
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """The latest end of a partition of each read function of a placement, of those that have ended in the window."""
     mutable: bool = False
     """True if the change stream is in the MUTABLE_KEY_RANGE mode, where several shares may read one partition."""
 
     def to_json(self) -> str:
         """As a document for :meth:`from_json`."""
-        document = {field.name: getattr(self, field.name) for field in fields(self)}
+        document = {each.name: getattr(self, each.name) for each in fields(self)}
         return json.dumps({**document, "cut": _plain(self.cut), "declined": _plain(self.declined)})
 
     @classmethod

@@ -16,12 +16,15 @@ from typing import Protocol
 import grpc
 
 from connector.core.records import INITIAL_TOKEN, partition_id, partition_name
-from connector.core.timestamps import format_rfc3339
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import DataLostError, StreamError, StreamGoneError
 from connector.log import Log
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.errors import CallAction, classify, query_error
 from connector.spanner.partition_query import PartitionQuery
+
+_MOST_ASKED = 1000
+"""Starts that are asked, at most, to find where a function without partitions has some."""
 
 _log = Log(__name__)
 
@@ -85,7 +88,10 @@ class FirstStarts:
         return first
 
     async def with_partitions(self, function: str, start: int, upto: int) -> int | None:
-        """The first start, from ``start`` on, at which a function returns partitions; None if it has none at ``upto``.
+        """The first start, from ``start`` on, at which a function has partitions; None if it has none up to ``upto``.
+
+        It is asked each second, or a thousand times where there are more: partitions that begin and end between two of
+        those times are not found, because only the times at which some exist return any.
 
         Raises:
             DataLostError: it refuses a start between them.
@@ -97,12 +103,19 @@ class FirstStarts:
             return start if await self.has_partitions(function, start) else None
         if await self.has_partitions(function, start):
             return start
-        if not (await self.has_partitions(function, upto) or await self.has_partitions(function, upto)):
-            return None
-        first = await self._halved(start, upto, lambda at: self.has_partitions(function, at))
-        if first - 1 > start and await self.has_partitions(function, first - 1):
+        without, step = start, max(SECOND, (upto - start) // _MOST_ASKED)
+        while not await self._confirmed(function, with_some := min(without + step, upto)):
+            if with_some == upto:
+                return None
+            without = with_some
+        first = await self._halved(without, with_some, lambda at: self.has_partitions(function, at))
+        if first - 1 > without and await self.has_partitions(function, first - 1):
             raise self._contradiction(function, first - 1)
         return first
+
+    async def _confirmed(self, function: str, at: int) -> bool:
+        """True if the function has partitions; that it has none is believed when a second query confirms it."""
+        return await self.has_partitions(function, at) or await self.has_partitions(function, at)
 
     async def _first_accepted(self, function: str, refused: DataLostError, start: int) -> int:
         """The first start by the refusal's message, if it names one, and else by halving."""

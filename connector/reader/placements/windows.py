@@ -2,19 +2,24 @@
 
 The readers of shares know nothing of lists. So the driver lists the functions before each window, whose end is not
 after the list. A function that is young or has no partitions is asked here, and is in the cut from its first start on.
+One whose last partition ends within a window is asked from that end on, once the window is read: if it has partitions
+again, the window is read once more, and ends before them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import grpc
 
 from connector.core.partitions import CutPartition
 from connector.core.records import function_of, is_initial
-from connector.errors import DataLostError, UnreachableError
+from connector.errors import DataLostError, StreamGoneError, UnreachableError
+from connector.log import Log
 from connector.reader.placements.first_starts import FirstStarts
 from connector.reader.placements.functions import StreamFunctions
 from connector.spanner.errors import classify
 from connector.spanner.partition_query import SilentStreamError
+
+_log = Log(__name__)
 
 
 class WindowFunctions:
@@ -51,8 +56,36 @@ class WindowFunctions:
         try:
             return await self._completed(high)
         except (grpc.RpcError, SilentStreamError) as error:
-            found = str(classify(error)) if isinstance(error, grpc.RpcError) else str(error)
-            raise UnreachableError(f"Spanner does not answer an initial query ({found})") from error
+            raise _unreachable(error) from error
+
+    async def refilled(self, emptied: Mapping[str, int], high: int) -> int | None:
+        """The first timestamp up to ``high`` at which an emptied function has partitions again; None if none has.
+
+        Nothing announces such a partition. So the window has to end before it, and the next one begins with it.
+
+        Args:
+            emptied: the functions whose partitions have all ended in the window, with the latest end of each.
+            high: the window's.
+
+        Raises:
+            UnreachableError: a function does not answer now.
+            SpannerCdcError: a function cannot be read.
+        """
+        try:
+            found = [await self._after(function, end, high) for function, end in sorted(emptied.items())]
+        except (grpc.RpcError, SilentStreamError) as error:
+            raise _unreachable(error) from error
+        return min((first for first in found if first is not None), default=None)
+
+    async def _after(self, function: str, end: int, high: int) -> int | None:
+        """The first start from a function's end on with partitions; None also for one that was dropped since."""
+        if end > high:
+            return None
+        try:
+            return await self._starts.with_partitions(function, end, high)
+        except StreamGoneError:
+            _log.info("a placement was dropped: its read function has been read to its end", function=function)
+            return None
 
     async def _completed(self, high: int) -> tuple[CutPartition, ...]:
         cut, young = list[CutPartition](), dict[str, CutPartition]()
@@ -78,3 +111,8 @@ class WindowFunctions:
         except DataLostError:
             start = await self._starts.accepted(function, start)
         return start if start > high else await self._starts.with_partitions(function, start, high)
+
+
+def _unreachable(error: grpc.RpcError | SilentStreamError) -> UnreachableError:
+    found = str(classify(error)) if isinstance(error, grpc.RpcError) else str(error)
+    return UnreachableError(f"Spanner does not answer an initial query ({found})")

@@ -92,6 +92,8 @@ class WindowReader:
         self._stopping = asyncio.Event()
         self._telemetry = WindowTelemetry(read.metrics)
         self._is_first = True
+        self._before: int | None = None
+        """The end of the next window, at most: just before partitions that nothing announces."""
 
         async def request() -> int:
             return await current_timestamp(stream.client)
@@ -123,7 +125,7 @@ class WindowReader:
             started = time.monotonic()
             read = await self._window(Window(self._sink.writer.epoch + 1, self._low, high))
             if read is None:
-                return
+                continue
             await self._seal(read)
             self._metrics.window_seconds = time.monotonic() - started
 
@@ -164,7 +166,8 @@ class WindowReader:
         return self._next(clock)
 
     def _next(self, clock: int) -> int | None:
-        return next_window(self._low, clock, self._pace, end=self._end)
+        ends = [end for end in (self._end, self._before) if end is not None]
+        return next_window(self._low, clock, self._pace, end=min(ends, default=None))
 
     async def _pause(self, seconds: float) -> None:
         waiting = asyncio.create_task(self._stopping.wait(), name="stop")
@@ -172,7 +175,9 @@ class WindowReader:
         waiting.cancel()
 
     async def _window(self, window: Window) -> _Read | None:
-        """Reads a window, as often as its plan turns out to be wrong; None once a stop is requested.
+        """Reads a window, as often as its plan turns out to be wrong.
+
+        Returns None once a stop is requested, or if the window is too long: the next one ends earlier.
 
         Partitions that no share has read, and the key order of new tables, are known only afterwards. Segments of
         parallel writers do not agree on the schemas of a table that changes within the window; one writer's do. This
@@ -209,8 +214,25 @@ class WindowReader:
                 _log.info("a window is written again by one task: a table is new or has changed", epoch=window.epoch)
                 declared |= await self._sink.order_keys(unordered) if unordered else {}
                 slices = 1
+            elif await self._is_refilled(window, result):
+                return None
             else:
                 return _Read(window, result, found)
+
+    async def _is_refilled(self, window: Window, result: Closed) -> bool:
+        """True if the window has to end earlier: a placement that was emptied within it has partitions again."""
+        while self._functions is not None and result.emptied and not self._stopping.is_set():
+            try:
+                first = await self._functions.refilled(result.emptied, window.high)
+            except UnreachableError as error:
+                _log.warning("a read function does not answer; it is asked again", error=str(error))
+                await self._pause(1.0)
+                continue
+            if first is not None:
+                _log.info("a placement has partitions again: the window ends before them", epoch=window.epoch)
+                self._before = first - 1
+            return first is not None
+        return self._stopping.is_set()
 
     def _slices(self, window: Window) -> int:
         """One for each core where there is enough to write, more where slices would be large."""
@@ -253,6 +275,7 @@ class WindowReader:
             )
         )
         self._low, self._cut, self._weights = window.high, read.closed.cut, read.closed.weights
+        self._before = None
         self._is_first = False
         span, size = window.high - window.low, sum(report.bytes for report in found.reports)
         passed = int((time.monotonic() - self._clock_read_at) * SECOND)

@@ -99,6 +99,7 @@ class ShareReader:
             self._metrics.queries,
             self._metrics.retries,
             time.perf_counter() - began,
+            ends=self._scheduler.ends,
             mutable=self._mutable,
         )
 

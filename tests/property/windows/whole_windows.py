@@ -71,9 +71,10 @@ class WholeWindows:
         delivered = []
         functions = await self._functions()
         ends = sorted(self.random.randint(history.origin, history.horizon) for _ in range(self.windows))
+        before: int | None = None
         for number, end in enumerate((*ends, history.horizon)):
             while low < end:
-                window = Window(number, low, min(end, minute_end(low + 1)))
+                window = Window(number, low, min(before or end, end, minute_end(low + 1)))
                 await asyncio.sleep(max(0, window.high - self._clock.now()) / SECOND + self.random.choice((0.001, 5.0)))
                 if functions is not None:
                     listed = await functions.listed(cut, low)
@@ -83,6 +84,10 @@ class WholeWindows:
                     cut = await self._completed(functions, window.high)
                 changes, result = await self._read(window, cut)
                 assert not result.orphans
+                before = await self._before(functions, result, window.high)
+                if before is not None:
+                    self.counts["refilled"] += 1
+                    continue
                 assert not incomplete_transactions(changes)
                 delivered += [of_record(record) for record in changes.records()]
                 low, cut = window.high, result.cut
@@ -106,6 +111,14 @@ class WholeWindows:
 
         starts = FirstStarts(scenario.change_stream, self._queries(), spanner_clock, lambda: functions.names)
         return WindowFunctions(functions, starts)
+
+    async def _before(self, functions: WindowFunctions | None, result: Closed, high: int) -> int | None:
+        while functions is not None:
+            with suppress(UnreachableError):
+                first = await functions.refilled(result.emptied, high)
+                return None if first is None else first - 1
+            await asyncio.sleep(1)
+        return None
 
     async def _completed(self, functions: WindowFunctions, high: int) -> tuple[CutPartition, ...]:
         while True:

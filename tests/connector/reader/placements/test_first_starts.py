@@ -129,3 +129,15 @@ def test_the_first_start_with_partitions_is_found_and_none_if_there_are_none() -
     assert functions.found(lambda starts: starts.with_partitions("F", NOW - 10**10, NOW)) == first
     assert functions.found(lambda starts: starts.with_partitions("F", NOW - 10**10, first - 1)) is None
     assert functions.found(lambda starts: starts.with_partitions("E", NOW - 10**10, NOW)) is None
+
+
+def test_partitions_that_a_function_had_for_two_seconds_are_found_to_the_nanosecond() -> None:
+    first, last = NOW - 5 * 10**9, NOW - 3 * 10**9
+    functions = Functions(F=lambda at: one(at) if first <= at <= last else [])
+    assert functions.found(lambda starts: starts.with_partitions("F", NOW - 10**10, NOW)) == first
+
+
+def test_a_function_without_partitions_is_asked_a_limited_number_of_times() -> None:
+    functions = Functions(F=lambda _: [])
+    assert functions.found(lambda starts: starts.with_partitions("F", NOW - 7 * 86400 * 10**9, NOW)) is None
+    assert len(functions.asked) <= 2003

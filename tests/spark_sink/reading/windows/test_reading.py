@@ -25,6 +25,7 @@ from spark_sink.reading.windows.job import WindowJob
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.reading.windows.shares import TaskError
 from spark_sink.reading.windows.task import WindowSetup
+from tests.property.refilled import Refilled
 from tests.spark_sink.reading.windows.windows import configured, done, manifests, served
 
 every_kind = pytest.mark.parametrize(
@@ -57,6 +58,18 @@ def test_executors_read_the_functions_of_all_placements_as_one_process_does(
         assert done(config, on_executors(spark)) == expected
     assert len(expected) == len(scenario.committed)
     assert manifests(config)[-1].version == FUNCTIONS_VERSION
+
+
+def test_executors_lose_nothing_of_a_placement_that_is_left_and_gets_partitions_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing announces those: a window in which there are some ends before them."""
+    refilled = type("Refilled", (Refilled,), {})
+    monkeypatch.setattr("emulator.scenario.timelines._Mutable", refilled)
+    with served(mode="MUTABLE_KEY_RANGE", placements=5) as (scenario, server):
+        config = configured(tmp_path / "executors", scenario, server)
+        assert len(done(config, on_executors(spark))) == len(scenario.committed)
+    assert refilled.__dict__["count"] > 0
 
 
 @pytest.mark.usefixtures("pandas")
