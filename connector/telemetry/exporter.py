@@ -8,6 +8,7 @@ from importlib import metadata
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from connector.config.sections import SourceConfig
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND
 from connector.telemetry.consumers import ConsumerStates, delivered
@@ -88,19 +89,31 @@ def figures(metrics: ReaderMetrics) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def registry_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> CollectorRegistry:
-    """A registry with the metrics of the reader, of the consumers of its spool, and of the process."""
+def registry_of(metrics: ReaderMetrics, consumers: ConsumerStates, source: SourceConfig) -> CollectorRegistry:
+    """A registry with the metrics of the reader, of the consumers of its spool, and of the process.
+
+    Args:
+        metrics: of the reader.
+        consumers: of its spool.
+        source: the change stream, which one metric names, so that those of several daemons differ.
+    """
     registry = CollectorRegistry()
-    registry.register(_Collector(metrics, consumers))
+    registry.register(_Collector(metrics, consumers, source))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
 
 
 class _Collector:
-    def __init__(self, metrics: ReaderMetrics, consumers: ConsumerStates) -> None:
+    def __init__(self, metrics: ReaderMetrics, consumers: ConsumerStates, source: SourceConfig) -> None:
         self._metrics = metrics
         self._consumers = consumers
+        self._stream = {
+            "project": source.project,
+            "spanner_instance": source.instance,  # Prometheus has a label instance of its own
+            "database": source.database,
+            "change_stream": source.change_stream,
+        }
 
     def collect(self) -> Iterable[Metric]:
         known = figures(self._metrics)
@@ -138,6 +151,9 @@ class _Collector:
         for retry in {retry.what: retry for retry in retries(self._metrics, self._consumers, now)}.values():
             failing.add_metric([retry.what, retry.cause.code], (now - retry.since) / SECOND)
         yield failing
+        stream = GaugeMetricFamily("spanner_cdc_stream_info", "The change stream that is read", labels=[*self._stream])
+        stream.add_metric([*self._stream.values()], 1)
+        yield stream
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
         build.add_metric([version(), platform.python_version()], 1)
         yield build

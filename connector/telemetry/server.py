@@ -57,7 +57,7 @@ async def serving(config: Config, metrics: ReaderMetrics) -> AsyncIterator[None]
     """Serves the status while the context is open; without a free port it only logs a warning."""
     consumers = ConsumerStates(Spool.at(config.spool.path))
     reporter = Reporter(config, metrics, consumers)
-    server = _Server(config.status, reporter, registry_of(metrics, consumers), metrics, consumers)
+    server = _Server(config.status, reporter, registry_of(metrics, consumers, config.source), metrics, consumers)
     port = await asyncio.to_thread(server.start)
     if port is None:
         yield

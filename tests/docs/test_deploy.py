@@ -33,6 +33,15 @@ def test_the_dashboard_and_the_alerts_can_be_read() -> None:
     assert all(rule["expr"] and rule["annotations"]["summary"] for rule in group["rules"])
 
 
+def test_the_dashboard_shows_the_chosen_daemons_and_the_alerts_name_theirs() -> None:
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    assert "instance" in {variable["name"] for variable in dashboard["templating"]["list"]}
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert [expr for expr in shown if expr.count('instance=~"$instance"') != len(METRIC.findall(expr)) > 0] == []
+    (group,) = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
+    assert all("$labels.instance" in rule["annotations"]["summary"] for rule in group["rules"])
+
+
 def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> None:
     unit = RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]

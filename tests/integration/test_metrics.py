@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.config.sections import SourceConfig
 from connector.core.health.retries import Cause
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -22,6 +23,8 @@ from tests.integration.commands import Background, configuration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
 DOCUMENTED = {line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `spanner_cdc_")}
+
+SOURCE = SourceConfig(project="my-project", instance="my-instance", database="orders", change_stream="Everything")
 
 ELSEWHERE: dict[str, Callable[[ReaderMetrics], None]] = {
     "spanner_cdc_waiting_partitions": lambda m: setattr(m, "waiting_partitions", 3),
@@ -91,7 +94,7 @@ def test_every_metric_that_a_run_can_move_moves_in_a_run(tmp_path: Path) -> None
                 moved.update(name for name, values in seen.items() if len(values) > 1 or name not in changing)
                 return expected <= moved
 
-            constant = {"spanner_cdc_state", "spanner_cdc_build_info"}
+            constant = {"spanner_cdc_state", "spanner_cdc_build_info", "spanner_cdc_stream_info"}
             changing = DOCUMENTED - constant
             expected = DOCUMENTED - ELSEWHERE.keys()
             try:
@@ -104,7 +107,7 @@ def test_every_metric_that_a_run_can_move_moves_in_a_run(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_what_counts_rare_events_moves_with_them(name: str, tmp_path: Path) -> None:
     def value(metrics: ReaderMetrics) -> float | None:
-        registry = registry_of(metrics, ConsumerStates(Spool.at(tmp_path)))
+        registry = registry_of(metrics, ConsumerStates(Spool.at(tmp_path)), SOURCE)
         found = [one.value for family in registry.collect() for one in family.samples if one.name == name]
         return sum(found) if found else None
 
@@ -115,7 +118,7 @@ def test_what_counts_rare_events_moves_with_them(name: str, tmp_path: Path) -> N
 
 
 def test_of_the_states_one_is_set(tmp_path: Path) -> None:
-    registry = registry_of(ReaderMetrics(), ConsumerStates(Spool.at(tmp_path)))
+    registry = registry_of(ReaderMetrics(), ConsumerStates(Spool.at(tmp_path)), SOURCE)
     states = {
         one.labels["state"]: one.value
         for family in registry.collect()
@@ -123,3 +126,16 @@ def test_of_the_states_one_is_set(tmp_path: Path) -> None:
         for one in family.samples
     }
     assert states == {state.value: float(state is StreamState.STARTING) for state in StreamState}
+
+
+def test_one_metric_names_the_change_stream_under_labels_that_no_target_has(tmp_path: Path) -> None:
+    """Prometheus renames a label ``instance`` or ``job`` of a metric, because each target has one."""
+    registry = registry_of(ReaderMetrics(), ConsumerStates(Spool.at(tmp_path)), SOURCE)
+    (found,) = [family for family in registry.collect() if family.name == "spanner_cdc_stream_info"]
+    (sample,) = found.samples
+    assert sample.labels == {
+        "project": "my-project",
+        "spanner_instance": "my-instance",
+        "database": "orders",
+        "change_stream": "Everything",
+    }
