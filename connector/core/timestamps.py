@@ -95,10 +95,25 @@ def format_rfc3339(nanos: int) -> str:
     return f"{format_second(second)}.{digits}Z"
 
 
-_UNITS = (("d", 86400 * SECOND), ("h", 3600 * SECOND), ("m", MINUTE), ("s", SECOND))
+_HOUR, _DAY = 60 * MINUTE, 1440 * MINUTE
+_LAGS = (
+    (2 * _DAY, _DAY, 1, "days"),
+    (2 * _HOUR, _HOUR, 1, "h"),
+    (2 * MINUTE, MINUTE, 0, "min"),
+    (10 * SECOND, SECOND, 0, "s"),
+)
+_UNITS = (("d", _DAY), ("h", _HOUR), ("m", MINUTE), ("s", SECOND))
+
+
+def format_lag(nanos: int) -> str:
+    """A length of time for people, as on the status page: ``0.4 s``, ``25 s``, ``15 min``, ``24.0 h``, ``6.5 days``."""
+    for least, unit, digits, name in _LAGS:
+        if nanos >= least:
+            return f"{nanos / unit:.{digits}f} {name}"
+    return f"{nanos / SECOND:.1f} s"
 
 
 def format_duration(nanos: int) -> str:
-    """A duration for people, in the largest unit that it has one of: ``7d``, ``1.5h``, ``0.25s``."""
+    """A duration as configuration has it, in the largest unit that it has one of: ``7d``, ``1.5h``, ``0.25s``."""
     name, unit = next((one for one in _UNITS if nanos >= one[1]), _UNITS[-1])
     return f"{nanos / unit:.3g}{name}"

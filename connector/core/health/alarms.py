@@ -9,7 +9,7 @@ from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
 from connector.core.health.states import ALIVE, StateRecord, StreamState
-from connector.core.timestamps import SECOND, format_duration, format_rfc3339, format_second
+from connector.core.timestamps import SECOND, format_duration, format_lag, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
 """Shares of Spanner's retention that are used up."""
@@ -213,7 +213,7 @@ def summary(facts: Facts, raised: Sequence[Alarm]) -> str:
         return f"{state}: {facts.state.reason}" if facts.state.reason else state
     if not facts.watermark:
         return "nothing is sealed yet"
-    return f"replication is healthy, {facts.lag / SECOND:.1f} s behind"
+    return f"replication is healthy, {format_lag(facts.lag)} behind"
 
 
 def _of_state(facts: Facts) -> Iterator[Alarm]:
@@ -249,7 +249,7 @@ def _of_clock(facts: Facts) -> Iterator[Alarm]:
     if not ahead or facts.state.state not in ALIVE:
         return
     message = (
-        f"this machine's clock is {abs(ahead) / SECOND:.0f} s {'ahead of' if ahead > 0 else 'behind'} Spanner's:"
+        f"this machine's clock is {format_lag(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} Spanner's:"
         " lags, other alarms, and what is left of the retention, are wrong by as much"
     )
     hint = "Check how the machine's time is synchronized. The data is not affected: the reader goes by Spanner's clock."
@@ -274,7 +274,7 @@ def _of_lag(facts: Facts) -> Iterator[Alarm]:
     lag = facts.lag
     if not facts.watermark or facts.state.state is not StreamState.RUNNING or lag <= BEHIND:
         return
-    message, holder = f"the reader is {lag / SECOND:.0f} s behind", facts.holder
+    message, holder = f"the reader is {format_lag(lag)} behind", facts.holder
     if holder is None or not holder.ahead:
         hint = "It may be catching up: see whether the watermark advances, and the log for what holds it."
         yield Alarm("reader_behind", "WARNING", message, hint)
@@ -291,7 +291,7 @@ def _of_consumers(facts: Facts) -> Iterator[Alarm]:
             yield Alarm(
                 "consumer_behind",
                 "WARNING",
-                f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {lag / SECOND:.0f} s, behind the spool",
+                f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {format_lag(lag)}, behind the spool",
                 f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`.",
                 consumer.name,
             )

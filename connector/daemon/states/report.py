@@ -10,7 +10,7 @@ from connector.config.loading import load
 from connector.core.health.alarms import ConsumerLag, Facts, KeptLess, alarms, retention_used, summary
 from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_lag, format_rfc3339
 from connector.daemon.backfill_report import Report, incompleteness, lacking, rejected
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.backfill.records import backfills
@@ -160,6 +160,10 @@ def _state(record: StateRecord) -> Report:
     return found | {name: text for name, text in (("reason", record.reason), ("hint", record.hint)) if text}
 
 
+def _for_people(seconds: object) -> str:
+    return format_lag(round(float(str(seconds)) * SECOND))
+
+
 def status_text(report: Report, *, with_errors: bool) -> str:
     """The report for people; with the newest errors, or with how many there are."""
     state, health = _part(report, "state"), _part(report, "health")
@@ -171,14 +175,14 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         lines.append(f"  what to do: {state['hint']}")
     watermark, retention = _part(report, "watermark"), _part(report, "retention")
     if watermark:
-        lines.append(f"  sealed up to {watermark['sealed']}, {watermark['sealed_lag_seconds']} s behind")
+        lines.append(f"  sealed up to {watermark['sealed']}, {_for_people(watermark['sealed_lag_seconds'])} behind")
     if retention:
         used = float(str(retention["used"]))
         whose = RetentionPeriod(is_default=retention["is_default"] is True)
-        lines.append(f"  {used:.1%} of {whose} is used; data is lost in {retention['runway_seconds']} s")
+        lines.append(f"  {used:.1%} of {whose} is used; data is lost in {_for_people(retention['runway_seconds'])}")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
-        f" {consumer['lag_seconds']} s behind now{_completeness(consumer)}{lacking(consumer)}"
+        f" {_for_people(consumer['lag_seconds'])} behind now{_completeness(consumer)}{lacking(consumer)}"
         for consumer in _parts(report, "consumers")
     ]
     lines += [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.timestamps import MINUTE, SECOND, format_rfc3339, parse
+from connector.core.timestamps import MINUTE, SECOND, format_lag, format_rfc3339, parse
 
 nanoseconds = st.integers(
     int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * SECOND,
@@ -108,3 +108,19 @@ def test_six_digits_are_written_or_nine_where_they_are_needed(nanos: int, text: 
 def test_text_that_is_not_a_timestamp_with_a_zone_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"timestamp|not a valid"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.44, "0.4 s"),
+        (25.2, "25 s"),
+        (119, "119 s"),
+        (900, "15 min"),
+        (7200, "2.0 h"),
+        (86_356, "24.0 h"),
+        (604_709, "7.0 days"),
+    ],
+)
+def test_a_lag_is_in_the_unit_that_people_would_take(seconds: float, text: str) -> None:
+    assert format_lag(round(seconds * SECOND)) == text

@@ -60,20 +60,20 @@ def test_what_is_unknown_raises_no_alarm() -> None:
 @pytest.mark.parametrize(
     ("facts", "name", "words"),
     [
-        (replace(WELL, watermark=NOW - 400 * SECOND), "reader_behind", "400 s behind"),
+        (replace(WELL, watermark=NOW - 400 * SECOND), "reader_behind", "7 min behind"),
         (
             replace(
                 WELL, watermark=NOW - 400 * SECOND, holder=WatermarkHolder("partition 5f0c", NOW - 401 * SECOND, 7)
             ),
             "partition_behind",
-            "400 s behind: partition 5f0c holds the watermark",
+            "7 min behind: partition 5f0c holds the watermark",
         ),
         (
             replace(
                 WELL, watermark=NOW - 400 * SECOND, holder=WatermarkHolder("partition 5f0c", NOW - 401 * SECOND, 0)
             ),
             "reader_behind",
-            "400 s behind",
+            "7 min behind",
         ),
         (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
         (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
@@ -157,7 +157,7 @@ def test_an_idle_stream_that_is_read_on_is_not_behind_though_it_has_nothing_to_s
     assert retention_used(idle) == pytest.approx(400 / 86400), "it would be read again from the newest epoch on"
 
 
-@pytest.mark.parametrize(("ahead", "said"), [(3600, "3600 s ahead of Spanner's"), (-3600, "3600 s behind Spanner's")])
+@pytest.mark.parametrize(("ahead", "said"), [(3600, "60 min ahead of Spanner's"), (-3600, "60 min behind Spanner's")])
 def test_a_clock_that_is_an_hour_off_is_an_error_while_a_daemon_runs(ahead: int, said: str) -> None:
     running = StateRecord(StreamState.RUNNING, NOW, seen=NOW, clock_ahead=ahead * SECOND)
     (alarm,) = alarms(Facts(NOW, running))

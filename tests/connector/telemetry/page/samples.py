@@ -8,10 +8,10 @@ STATES = ("Not started", "Starting", "Running", "Draining", "Paused", "Failed", 
 ALARMS = {
     "stream_failed": ("ERROR", "permission denied on projects/p/instances/i/databases/d"),
     "retention_running_out": ("ERROR", "85% of Spanner's retention is used up"),
-    "reader_behind": ("WARNING", "the reader is 900 s behind"),
+    "reader_behind": ("WARNING", "the reader is 15 min behind"),
     "partition_behind": (
         "WARNING",
-        "the reader is 900 s behind: partition 5f0c holds the watermark at 2026-03-01T08:00:00Z",
+        "the reader is 15 min behind: partition 5f0c holds the watermark at 2026-03-01T08:00:00Z",
     ),
     "stream_was_stalled": ("WARNING", "the watermark was stalled 2 times, last at 2026-03-01T08:00:00Z"),
     "sink_restarted": ("WARNING", "the sink was restarted 3 times, last at 2026-03-01T08:00:00Z"),
