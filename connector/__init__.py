@@ -76,12 +76,18 @@ _MODULES = {
 """The module that defines each name; a name of ``__all__`` that is not here is an error of :mod:`connector.errors`."""
 
 
+__version__: str
+"""The installed version; ``unknown`` where the package is not installed, as in an archive of its files."""
+
 if not TYPE_CHECKING:  # else type checkers would take every misspelt name for one of these
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name == "__version__":
+            value = import_module("connector.version").installed_version()
+        elif name in __all__:
+            value = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+        else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
         globals()[name] = value
         return value
 

@@ -3,7 +3,6 @@
 import platform
 import time
 from collections.abc import Callable, Iterable
-from importlib import metadata
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,6 +13,7 @@ from connector.core.timestamps import SECOND
 from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.health import raised, retries
 from connector.telemetry.metrics import ReaderMetrics
+from connector.version import installed_version
 
 _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
     "watermark_lag_seconds": ("How far the watermark trails the clock", lambda m: lag(m.watermark)),
@@ -73,14 +73,6 @@ def runway(metrics: ReaderMetrics) -> float | None:
     """Seconds until Spanner no longer keeps what follows the sealed watermark; negative if it is gone."""
     behind = lag(metrics.sealed_watermark)
     return metrics.retention / SECOND - behind if metrics.retention and behind is not None else None
-
-
-def version() -> str:
-    """The installed version of this program."""
-    try:
-        return metadata.version("spanner-cdc-spark")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def figures(metrics: ReaderMetrics) -> dict[str, float]:
@@ -155,7 +147,7 @@ class _Collector:
         stream.add_metric([*self._stream.values()], 1)
         yield stream
         build = GaugeMetricFamily("spanner_cdc_build_info", "This program", labels=["version", "python"])
-        build.add_metric([version(), platform.python_version()], 1)
+        build.add_metric([installed_version(), platform.python_version()], 1)
         yield build
 
     def _of_tables(self) -> Iterable[Metric]:

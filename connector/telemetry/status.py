@@ -12,10 +12,11 @@ from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry import document
 from connector.telemetry.consumers import ConsumerState, ConsumerStates, delivered
 from connector.telemetry.document import UNSET, Status
-from connector.telemetry.exporter import figures, lag, runway, version
+from connector.telemetry.exporter import figures, lag, runway
 from connector.telemetry.health import facts_of
 from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
+from connector.version import installed_version
 
 STUCK_AFTER = 30.0
 """Seconds without a turn of the reader's event loop after which the process counts as stuck."""
@@ -71,7 +72,7 @@ class Reporter:
         return Status(
             version=1,
             time=format_rfc3339(now),
-            build=document.Build(version(), platform.python_version()),
+            build=document.Build(installed_version(), platform.python_version()),
             source=config.source.name.model_dump(),
             state=self._state(),
             health=self._health(),

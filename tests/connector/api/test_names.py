@@ -4,11 +4,13 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
 import connector
 from tests.connector.api.embedding_page import PAGE
+from tests.integration.commands import run
 
 SIGNATURES = {
     "ConsumerProgress": "(name: str, epoch: int, updated: int) -> None",
@@ -103,6 +105,12 @@ def test_each_error_has_its_base_and_exit_code(name: str) -> None:
     assert isinstance(error, type)
     assert issubclass(error, Exception)
     assert (error.__bases__[0].__name__, getattr(error, "exit_code", None)) == ERRORS[name]
+
+
+def test_the_version_is_that_of_the_distribution_and_of_the_command() -> None:
+    assert connector.__version__ == metadata.version("spanner-cdc-spark")
+    done = run("--version")
+    assert done.out.decode().split()[-1] == connector.__version__
 
 
 def test_importing_connector_loads_no_library() -> None:
