@@ -62,7 +62,7 @@ def test_case_06_a_restart_after_hours_without_records_continues_from_the_heartb
 # Redpanda S: the same, sealed by the daemon
 def test_case_06_the_checkpoint_of_an_idle_stream_stays_within_retention(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
-    with served(idle("IMMUTABLE_KEY_RANGE", 3), now=0, speed=3000) as server:
+    with served(idle("IMMUTABLE_KEY_RANGE", 3), now=0, speed=600) as server:
         daemon_reads(server, spool, heartbeat="60s", stop_at=at(2.3 * HOUR))
     assert sum(manifest.rows for manifest in manifests(spool)) == 0
     with served(idle("IMMUTABLE_KEY_RANGE", 3), now=3 * HOUR + 1) as server:
