@@ -238,6 +238,7 @@ campaigns: setup
 	@$(BIN)/python -m pytest -m "not slow and not hypothesis" tests/property
 
 # Both distributions, below dist/: the service, and the scripted server for users' tests. An old build/ would be packed too.
+# PROJECT_REPOSITORY=https://... and PROJECT_DOCUMENTATION=https://... are the links that an index shows (setup.py).
 wheel: setup
 	@rm -rf build testing/build dist
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./testing

@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.pages import LINK
 from tests.house.project import ROOT, files
-from tests.packaging.wheels import build, why_not
+from tests.packaging.wheels import REPOSITORY, build, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no wheel can be built: {why_not()}")
 
@@ -119,3 +119,19 @@ def test_the_description_of_a_wheel_has_only_links_that_work_on_an_index(wheels:
     text = str(described.get_payload())
     assert text.startswith("# spanner-cdc-spark")
     assert [link for link in LINK.findall(text) if not link.startswith("https://")] == []
+
+
+def test_a_wheel_has_the_links_that_the_owner_named_and_no_others(wheels: Wheels) -> None:
+    (path,) = wheels.service.glob("*.dist-info/METADATA")
+    assert Parser().parsestr(path.read_text()).get_all("Project-URL") == [
+        f"Repository, {REPOSITORY}",
+        f"Issues, {REPOSITORY}/issues",
+        f"Changelog, {REPOSITORY}/blob/main/CHANGELOG.md",
+    ]
+
+
+def test_both_distributions_have_one_version_and_the_changelog_a_section_of_it(wheels: Wheels) -> None:
+    (service,), (testing,) = (folder.glob("*.dist-info/METADATA") for folder in (wheels.service, wheels.testing))
+    (version,) = {Parser().parsestr(path.read_text())["Version"] for path in (service, testing)}
+    assert f"spanner-cdc-spark=={version}" in Parser().parsestr(testing.read_text()).get_all("Requires-Dist", [])
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()

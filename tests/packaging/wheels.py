@@ -1,5 +1,6 @@
 """Builds the project's wheels from the files that git lists, and without a network."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from pathlib import Path
 from tests.house.project import ROOT, files
 
 FOLDERS = ("connector", "docs", "emulator", "spark_sink")
-PROJECTS = ("LICENSE", "pyproject.toml", "testing/LICENSE", "testing/README.md", "testing/pyproject.toml")
+PROJECTS = ("LICENSE", "pyproject.toml", "setup.py", "testing/LICENSE", "testing/README.md", "testing/pyproject.toml")
+
+REPOSITORY = "https://git.example.com/our/spanner-cdc-spark"
+"""The address at which the owner publishes it."""
 
 
 def why_not() -> str | None:
@@ -42,7 +46,12 @@ def _unpacked(source: Path, target: Path) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     wheels = target / "wheel"
     done = subprocess.run(
-        [*command, "--wheel-dir", str(wheels), str(source)], capture_output=True, text=True, check=False, timeout=600
+        [*command, "--wheel-dir", str(wheels), str(source)],
+        env={**os.environ, "PROJECT_REPOSITORY": REPOSITORY},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = wheels.iterdir()
