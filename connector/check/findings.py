@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from connector.check.conditions import errors_of_conditions
 from connector.check.keeping import warnings_of_keep
 from connector.check.needs import NEEDS, Needs
 from connector.check.offline import offline_errors, sink_locations
@@ -72,6 +73,7 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
             if needs.sink:
                 errors += kind.stream_errors(sink, watched)
                 warnings += kind.warnings(sink, watched)
+            errors += await asyncio.to_thread(errors_of_conditions, stream)
             await _check_range(stream, config, newest, is_readable=not of_spool)
     except ConfigurationError as error:
         errors += error.errors
@@ -95,7 +97,7 @@ def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
         stream.source.default_schema,
         tables,
         config.source.complete_rows,
-        config.source.backfill,
+        config.source.backfill is not None,
         found.options,
     )
 
@@ -151,7 +153,7 @@ async def _check_range(stream: OpenStream, config: Config, newest: Manifest | No
     if newest is None:
         spool = Spool.at(config.spool.path)
         stands = is_readable and await start_of_spool(spool, stream, source, end) is None
-        if (stands or not is_readable) and not source.backfill:
+        if (stands or not is_readable) and source.backfill is None:
             await start_of(stream, source.start, end)
         return
     spool = Spool.at(config.spool.path)

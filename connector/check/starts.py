@@ -25,7 +25,7 @@ async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig,
             header.check_placements(stream.placements, spool.path)
             return None
         check_movable(spool, header)
-    if not config.backfill:
+    if config.backfill is None:
         return await start_of(stream, config.start, end)
     start = start_after(stream.now)
     await stream.check_start(start, end)

@@ -4,9 +4,19 @@ import os
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from connector.config.address import DatabaseAddress, is_host_and_port
+from connector.config.backfill_rules import BackfillRules
 from connector.config.directed_reads import DirectedReads
 from connector.config.omni import NAME, OmniServer, Tls
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
@@ -15,6 +25,7 @@ from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
 from connector.spool.storage.locations import absolute, checked, expanded, with_user_project
 
+_SWITCH = TypeAdapter(bool)
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 SHORTEST_HEARTBEAT, DOCUMENTED_HEARTBEAT = SECOND // 10, SECOND
@@ -185,8 +196,10 @@ class SourceConfig(ServerOptions):
     """Prefixes of transaction tags whose transactions are dropped, against replication loops."""
     late_records: Literal["stop", "dead-letter"] = "stop"
     """A record that comes after its query has proved everything up to it stops the stream, or is a dead letter."""
-    backfill: bool = False
-    """``run``: deliver every row as of the start first, then the stream; ``start`` must be now."""
+    backfill: BackfillRules | None = None
+    """``run``: deliver every row as of the start first, then the stream; ``start`` must be now. ``true``, or options:
+    ``exclude`` lists patterns of tables that are left out, ``where`` has a condition in SQL for each table whose rows
+    are filtered, ``max_tasks`` limits the tasks that read at once."""
     complete_rows: bool = False
     """Reads the columns that a change stream which captures only changes omits."""
     emulator_host: str | None = Field(default=None, validate_default=True)
@@ -218,6 +231,16 @@ class SourceConfig(ServerOptions):
     def _or_of_environment(cls, value: str | None, info: ValidationInfo) -> str | None:
         return value or (None if _edition(info) == "omni" else emulator_of_environment())
 
+    @field_validator("backfill", mode="before")
+    @classmethod
+    def _switched(cls, value: object) -> object:
+        if value is None or isinstance(value, dict | BackfillRules):
+            return value
+        try:
+            return {} if _SWITCH.validate_python(value) else None
+        except ValidationError:
+            raise ValueError("write true, false, or its options exclude, where and max_tasks") from None
+
     @field_validator("workers", mode="before")
     @classmethod
     def _number(cls, value: object) -> object:
@@ -248,7 +271,7 @@ class SourceConfig(ServerOptions):
 
     @model_validator(mode="after")
     def _backfill_decides_start(self) -> "SourceConfig":
-        if self.backfill and self.start != "now":
+        if self.backfill is not None and self.start != "now":
             raise ValueError(
                 f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now"
             )

@@ -9,16 +9,16 @@ import asyncio
 import functools
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from connector.check.backfilled_tables import conditions_of, conditions_of_continued, tables_of
 from connector.check.starts import start_after
 from connector.config.loading import Config
 from connector.config.values import parse_duration
-from connector.core.filters import RecordFilter
 from connector.core.health.retries import BACKFILL
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -131,7 +131,17 @@ def due_at_start(
         return document if document.tables else None
     if not all(one.document.is_repair for one in known):
         return None
-    return recorded(spool, header, stream, versions, requests, _kept(stream), after=len(known), why="start")
+    return recorded(
+        spool,
+        header,
+        stream,
+        versions,
+        requests,
+        tables_of(stream),
+        after=len(known),
+        why="start",
+        conditions=conditions_of(stream),
+    )
 
 
 def _due_by_command(
@@ -145,9 +155,19 @@ def _due_by_command(
     header = _header(spool, config, stream)
     known = backfills(spool)
     unfinished = _unfinished(known)
-    tables = _kept(stream, patterns)
+    tables = tables_of(stream, patterns)
     if unfinished is None:
-        return recorded(spool, header, stream, versions, requests, tables, after=len(known), why="command")
+        return recorded(
+            spool,
+            header,
+            stream,
+            versions,
+            requests,
+            tables,
+            after=len(known),
+            why="command",
+            conditions=conditions_of(stream),
+        )
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
@@ -174,6 +194,7 @@ def _continued(
 ) -> Backfill:
     """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
+    conditions = conditions_of_continued(stream, one.document)
     left = set(one.progress.unfinished)
     tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
     gone = left.difference(table.table for table in tables)
@@ -196,7 +217,16 @@ def _continued(
     why_again: Why = "command" if one.document.is_repair else one.document.why
     with sole_writer(one.spool):  # its process would deliver rows of the earlier timestamp beside those of the later
         return recorded(
-            spool, header, stream, versions, requests, tables, after=number, why=why_again, continues=number
+            spool,
+            header,
+            stream,
+            versions,
+            requests,
+            tables,
+            after=number,
+            why=why_again,
+            continues=number,
+            conditions=conditions,
         )
 
 
@@ -211,6 +241,7 @@ def recorded(
     after: int,
     why: Why,
     continues: int = 0,
+    conditions: Mapping[str, str] | None = None,
     fill: Callable[[Spool, Backfill], None] | None = None,
 ) -> Backfill:
     """Records a backfill of tables, parents first, at a timestamp of Spanner's clock.
@@ -225,6 +256,7 @@ def recorded(
         after: how many backfills there are.
         why: what started it.
         continues: the backfill whose unfinished tables these are, or 0.
+        conditions: in SQL, by the names of the tables whose rows must satisfy them.
         fill: as of :func:`connector.spool.backfill.records.record`.
 
     Raises:
@@ -250,6 +282,7 @@ def recorded(
         dialect=stream.dialect.name,
         continues=continues,
         version_retention_period=versions.period,
+        conditions=conditions,
         now=time.time_ns(),
         fill=fill,
     )
@@ -275,26 +308,6 @@ def _warn_of_period(versions: RowVersions, tables: list[str]) -> None:
             estimated_s=round(seconds),
             version_retention_period=versions.period,
         )
-
-
-def _kept(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableSchema]:
-    """The watched tables that the configuration keeps and the patterns name.
-
-    Raises:
-        ConfigurationError: a pattern names none, or there are none at all.
-    """
-    kept = [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
-    chosen = RecordFilter(patterns)
-    errors = [
-        f"--table: {pattern!r} matches no table that change stream {stream.stream.name} watches and source.tables keeps"
-        for pattern in chosen.unmatched(table.table for table in kept)
-    ]
-    tables = [table for table in kept if chosen.keeps(table.table)]
-    if not tables and not errors:
-        errors = [f"source.change_stream: {stream.stream.name} watches no table that source.tables keeps"]
-    if errors:
-        raise ConfigurationError(errors)
-    return tables
 
 
 def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:

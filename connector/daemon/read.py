@@ -177,7 +177,7 @@ async def _with_backfill(
     start: _Start, stream: OpenStream, config: Config, on_backfill: Callable[[Backfill], None]
 ) -> None:
     """Records the backfill that is due with ``source.backfill``, or withdraws one that was only announced."""
-    if not config.source.backfill:
+    if config.source.backfill is None:
         await in_thread(functools.partial(withdraw, start.spool))
         return
     versions = await row_versions(stream.client, stream.dialect)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.config.backfill_rules import BackfillRules
 from connector.config.loading import load, validated
 from connector.config.values import parse_duration, parse_size, resolve_timestamp
 from connector.core.timestamps import SECOND, parse
@@ -213,7 +214,7 @@ def test_a_variable_becomes_what_its_option_is(tmp_path: Path, monkeypatch: pyte
         f"source: {{{source}, workers: ${{N}}, backfill: ${{YES}}}}\nstatus: {{port: ${{N}}}}", encoding="utf-8"
     )
     config = load(path)
-    assert (config.source.workers, config.source.backfill, config.status.port) == (3, True, 3)
+    assert (config.source.workers, config.source.backfill, config.status.port) == (3, BackfillRules(), 3)
 
 
 def test_a_variable_in_a_section_that_a_command_does_not_need_need_not_exist(tmp_path: Path) -> None:
@@ -364,3 +365,33 @@ def test_an_option_that_is_given_twice_is_rejected(tmp_path: Path, text: str) ->
     with pytest.raises(ConfigurationError, match=r"line [23], column [13]: an option is given twice") as caught:
         load(path)
     assert "secret" not in str(caught.value)
+
+
+def test_a_backfill_is_a_switch_or_its_rules() -> None:
+    def backfill(value: object) -> object:
+        return validated({"source": {**SOURCE, "backfill": value}}).source.backfill
+
+    for off in (False, None, "no"):
+        assert backfill(off) is None
+    switches: tuple[object, ...] = (True, "true", {})
+    for on in switches:
+        assert backfill(on) == BackfillRules()
+    rules = {"exclude": ["Log*"], "where": {"Singers": "Name = 'a)' AND (Id > 1)"}, "max_tasks": 2}
+    assert backfill(rules) == BackfillRules(("Log*",), {"Singers": "Name = 'a)' AND (Id > 1)"}, 2)
+
+
+def test_a_condition_of_a_backfill_that_cannot_stand_between_parentheses_is_refused() -> None:
+    def fault(where: object) -> str:
+        (found,) = errors(source={**SOURCE, "backfill": {"where": {"A": where}}})
+        return found
+
+    assert fault("a = 1) OR (b = 1") == "source.backfill: where.A: its parentheses do not match"
+    assert fault("where a = 1") == "source.backfill: where.A: write the condition without WHERE"
+    assert fault(" ") == "source.backfill: where.A: the condition is empty: omit it to deliver every row"
+    assert fault("a; b") == "source.backfill: where.A: a condition has no semicolon"
+    assert errors(source={**SOURCE, "backfill": {"max_tasks": 0}}) == [
+        "source.backfill.max_tasks: Input should be greater than or equal to 1"
+    ]
+    assert errors(source={**SOURCE, "backfill": "often"}) == [
+        "source.backfill: write true, false, or its options exclude, where and max_tasks"
+    ]

@@ -25,6 +25,7 @@ from connector.log import Log
 from connector.proof.verify.comparison import Comparison
 from connector.proof.verify.database import DatabaseReplica, DeliveredDatabase, database_at
 from connector.proof.verify.differing_keys import DifferingKeys
+from connector.proof.verify.filters import filters_of
 from connector.proof.verify.report import VerifyReport
 from connector.reader.change_stream import opened
 from connector.spanner.snapshot.database import DatabaseNow
@@ -96,10 +97,12 @@ def verify(
         raise ConfigurationError(
             ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
         )
-    filled = frozenset[int]()
+    filled, filters = frozenset[int](), dict[str, tuple[str, ...]]()
     if options.against is None:
         check_kept(config)
-        filled = frozenset(one.document.timestamp for one in backfills(Spool.at(absolute(config.spool.path))))
+        known = backfills(Spool.at(absolute(config.spool.path)))
+        filled = frozenset(one.document.timestamp for one in known)
+        filters = filters_of(known, (table.table for table in tables), config.source.backfill)
         replica = _destination(config, tables)
         timestamp = _timestamp(options.at, stream, replica)
     else:
@@ -107,7 +110,7 @@ def verify(
         timestamp = replica.delivered
     with closing(replica):
         _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
-        with Comparison(replica, tables, timestamp, keys=keys, filled=filled) as comparison:
+        with Comparison(replica, tables, timestamp, keys=keys, filled=filled, filters=filters) as comparison:
             comparison.report.keyless = keyless
             comparison.read_source(config.source, stream.dialect)
             comparison.read_destination()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from connector.proof.verify.report import VerifyReport
 from connector.proof.verify.rows import (
     INSERT,
     LATER,
+    OMITTED,
     Columns,
     Key,
     MergedRows,
@@ -35,10 +37,10 @@ from connector.proof.verify.rows import (
     Unsure,
     differences,
     parsed,
-    rows_after,
 )
 from connector.proof.verify.source_rows import SourceRows, rows_by_key
 from connector.proof.verify.values import TableValues
+from connector.spanner.snapshot.queries import any_of, none_of
 
 _SHOWN_ROWS = 1000
 """Rows after which progress may be shown."""
@@ -59,6 +61,8 @@ class Comparison:
         keys: gets the keys of rows that differ; None if they are only counted.
         filled: the timestamps of backfills and repairs. A row that one has delivered as of a later timestamp has
             changed since, whether or not the destination keeps its history.
+        filters: the conditions in SQL of the rows that backfills have delivered, for tables of which they have not
+            delivered all; none if they have delivered no row. Other rows may be missing.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Comparison:
         *,
         keys: DifferingKeys | None = None,
         filled: Collection[int] = (),
+        filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self._replica = replica
         self._tables = {table.table: table for table in sorted(tables, key=attrgetter("table"))}
@@ -83,6 +88,7 @@ class Comparison:
         self._looked_up = 0
         self._keys = keys
         self._filled = filled
+        self._filters = filters
         self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
 
     def __enter__(self) -> Self:
@@ -138,13 +144,23 @@ class Comparison:
         """
         for number in range(self._count):
             for held, wanted in parts_of(self._held, self._wanted, number, Path(self._folder.name)):
-                rows = rows_after(row for row in wanted() if self._is_wanted(row.table, number))
-                self._compare_part(held(), rows, source, now)
+                rows, omitted = MergedRows(), set[Key]()
+                for row in wanted():
+                    if self._is_wanted(row.table, number):
+                        rows.add(row)
+                        if row.change == OMITTED:
+                            omitted.add((row.table, row.key))
+                self._compare_part(held(), rows.rows(), omitted, source, now)
         self.report.note = self._replica.note()
         return self.report
 
     def _compare_part(
-        self, changes: Iterator[RowChange], wanted: Mapping[Key, Columns], source: SourceConfig, now: int
+        self,
+        changes: Iterator[RowChange],
+        wanted: Mapping[Key, Columns],
+        omitted: Collection[Key],
+        source: SourceConfig,
+        now: int,
     ) -> None:
         merged, later, counts = MergedRows(), set[Key](), Counter[Key]()
         for change in changes:
@@ -160,7 +176,14 @@ class Comparison:
         held = merged.rows()
         self.report.later.update(table for table, _ in later)
         self.report.replica_rows.update(table for table, _ in held)
-        found = [one for one in differences(wanted, held, self._equal) if (one.table, one.key) not in later]
+        for row in omitted:
+            if row not in held and row not in later:
+                self.report.omitted[row[0]] += 1
+        found = [
+            one
+            for one in differences(wanted, held, self._equal)
+            if (row := (one.table, one.key)) not in later and not (one.kind is RowKind.MISSING and row in omitted)
+        ]
         changed = self._changed_since(source, found, wanted, held, now)
         self.report.later.update(table for table, _ in changed)
         for one in found:
@@ -189,13 +212,23 @@ class Comparison:
         order, name = (self._timestamp, 0, 0), table.table
         digester, values = self._digesters.get(name), self._values[name]
         with Progress(_log, "reading Spanner", terminal()) as progress:
-            for payload, columns in rows.rows(table):
+            for change, payload, columns in self._source_rows(rows, table):
                 number = None if digester is None else digester.add(columns)
-                self._wanted.add(RowChange(name, values.key(columns), order, INSERT, payload), number)
+                self._wanted.add(RowChange(name, values.key(columns), order, change, payload), number)
                 self.report.source_rows[name] += 1
                 if self.report.source_rows[name] % _SHOWN_ROWS == 0:
                     progress.show(self.report.source_rows[name], table=name, rows=self.report.source_rows[name])
         _log.info("table read", table=name, rows=self.report.source_rows[name])
+
+    def _source_rows(self, rows: SourceRows, table: TableSchema) -> Iterator[tuple[str, bytes, Columns]]:
+        """Spanner's rows of a table: INSERT, or OMITTED if no backfill has delivered them, with their columns."""
+        conditions = self._filters.get(table.table)
+        parts = [(INSERT, "")]
+        if conditions is not None:
+            parts = [(INSERT, any_of(*conditions)), (OMITTED, none_of(*conditions))] if conditions else [(OMITTED, "")]
+        for change, condition in parts:
+            for payload, columns in rows.rows(table, condition):
+                yield change, payload, columns
 
     def _compare_digests(self, table: str, digests: Mapping[int, Digest]) -> None:
         differing = self._differing[table] = self._digesters[table].differing(digests)

@@ -78,6 +78,7 @@ class VerifyReport:
         replica_rows: rows in the destination, by table.
         counts: rows that differ, by table, kind and columns.
         first: the first of them, with their keys.
+        omitted: rows that backfills have not delivered and the destination does not have, by table; they do not differ.
         later: rows that have changed since the timestamp, by table; they are not compared.
         unsure: rows that are missing, and were not looked up again.
         unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
@@ -95,6 +96,7 @@ class VerifyReport:
     replica_rows: Counter[str] = field(default_factory=Counter)
     counts: Counter[tuple[str, RowKind, tuple[str, ...]]] = field(default_factory=Counter)
     first: list[RowDifference] = field(default_factory=list)
+    omitted: Counter[str] = field(default_factory=Counter)
     later: Counter[str] = field(default_factory=Counter)
     unsure: int = 0
     unsure_values: int = 0
@@ -134,6 +136,7 @@ class VerifyReport:
                     "rows": self.source_rows[table],
                     "destination_rows": self.replica_rows[table],
                     "changed_since": self.later[table],
+                    "omitted_by_backfill": self.omitted[table],
                 }
                 for table in self.tables
             ],
@@ -162,6 +165,11 @@ class VerifyReport:
         if self.later.total():
             at = format_rfc3339(self.timestamp)
             notes.append(f"{self.later.total()} rows have changed since {at}: they were not compared")
+        if self.omitted.total():
+            notes.append(
+                f"{self.omitted.total()} rows of {', '.join(sorted(self.omitted))} do not count as missing:"
+                " source.backfill omits them, unless they have changed since the stream's start"
+            )
         if self.unsure:
             notes.append(
                 f"{self.unsure} of the missing rows may have been deleted since: too many to look them up again"

@@ -16,6 +16,8 @@ import orjson
 from connector.config.replicas import PARTIAL
 
 INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
+OMITTED = "OMITTED"
+"""A row of Spanner that no backfill delivers: the destination has it only if it has changed since."""
 LATER = "LATER"
 """The change of a row that the destination holds as of a later timestamp."""
 
@@ -32,7 +34,7 @@ class RowChange(msgspec.Struct, array_like=True, gc=False, frozen=True):
         table: the table's name.
         key: the values of the key, as canonical JSON.
         order: commit timestamp in nanoseconds since 1970, record sequence as a number, index of the mod.
-        change: INSERT, UPDATE, PARTIAL, DELETE or LATER.
+        change: INSERT, UPDATE, PARTIAL, DELETE, OMITTED or LATER.
         payload: the text of a JSON object with the columns.
     """
 

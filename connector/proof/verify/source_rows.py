@@ -47,13 +47,17 @@ class SourceRows:
         """The columns that a table had then; see :meth:`payloads` for errors."""
         return self._snapshot.columns(TableQuery(table), self._dialect)
 
-    def rows(self, watched: TableSchema) -> Iterator[tuple[bytes, Columns]]:
+    def rows(self, watched: TableSchema, condition: str = "") -> Iterator[tuple[bytes, Columns]]:
         """The rows of a table as JSON objects; see :meth:`payloads`."""
-        for payload in self.payloads(watched):
+        for payload in self.payloads(watched, condition):
             yield payload, parsed(payload)
 
-    def payloads(self, watched: TableSchema) -> Iterator[bytes]:
+    def payloads(self, watched: TableSchema, condition: str = "") -> Iterator[bytes]:
         """The rows of a table as the texts of JSON objects, with the watched columns that existed then.
+
+        Args:
+            watched: the table.
+            condition: in SQL, what the rows satisfy; empty for all rows.
 
         Raises:
             SpannerCdcError: the table cannot be read, for instance because it did not exist then.
@@ -63,7 +67,7 @@ class SourceRows:
         if not columns:
             raise ConfigurationError([f"table {watched.table}: the change stream watches none of its columns"])
         schema = TableSchema.of(watched.table, columns, watched.primary_keys)
-        query = TableQuery(watched.table, tuple(column.name for column in columns))
+        query = TableQuery(watched.table, tuple(column.name for column in columns), condition)
         writer = EventWriter(lambda _: schema)
         for partition in self._snapshot.partitions(query, self._dialect):
             for block in read_partition(

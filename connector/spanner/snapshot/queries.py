@@ -24,3 +24,13 @@ class TableQuery:
         columns = ", ".join(map(dialect.identifier, self.columns)) or "*"
         where = f"{dialect.base_table} WHERE {self.condition}" if self.condition else ""
         return f"SELECT {columns} FROM {dialect.table(self.table)}{where}"
+
+
+def any_of(*conditions: str) -> str:
+    """The condition of the rows that satisfy one of some conditions, which are SQL of users; empty ones are omitted."""
+    return " OR ".join(f"({condition})" for condition in conditions if condition)
+
+
+def none_of(*conditions: str) -> str:
+    """The condition of the rows that satisfy none of some conditions: they are false, or NULL."""
+    return f"NOT COALESCE({any_of(*conditions)}, FALSE)"

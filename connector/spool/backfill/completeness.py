@@ -9,8 +9,9 @@ from connector.spool.sink_start import start_of_sink
 def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:
     """The tables that are incomplete at a sink's destination, each with the timestamp up to which it is.
 
-    A table is complete once a backfill has delivered it to the sink, as of that timestamp or later. A repair has only
-    rows that differed. Of a sink that an older program has started nothing is known.
+    A table is complete once a backfill has delivered all of it to the sink, as of that timestamp or later. A condition
+    of ``source.backfill.where`` omits rows, and a repair has only rows that differed. Of a sink that an older program
+    has started nothing is known.
 
     Args:
         spool: the change stream's.
@@ -26,11 +27,9 @@ def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:
     if start is None:
         return {}
     filled = {
-        table.table
+        table
         for one in backfills(spool)
-        if one.document.timestamp >= start.after and not one.document.is_repair
-        if find(one.spool, name) is not None
-        for table in one.progress.tables
-        if table.state == "done"
+        if one.document.timestamp >= start.after and find(one.spool, name) is not None
+        for table in one.whole_tables
     }
     return {table: start.after for table in start.tables if table not in filled}

@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connector.spool.manifest import VERSION, Timestamp
 
+FILTERED_VERSION = 2
+"""Version of a backfill of which a table has a condition: an older program would read all of the table's rows."""
+
 Why = Literal["start", "command", "repair"]
 """``start``: the spool was created with it; ``command``: it was made later; ``repair``: it has only rows that differed
 at the destination, and was filled before it was recorded."""
@@ -34,12 +37,19 @@ class _Document(BaseModel):
 
 
 class BackfillTable(BaseModel):
-    """A table of a backfill; its columns are those of the schema with that key."""
+    """A table of a backfill.
+
+    Attributes:
+        table: its name in the source.
+        schema_key: of the schema with the columns that are read.
+        where: the condition in SQL that its rows satisfy; empty if all are read.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     table: str
     schema_key: str
+    where: str = ""
 
 
 class BackfillAnnouncement(_Document):
@@ -73,6 +83,11 @@ class Backfill(_Document):
     def is_repair(self) -> bool:
         """True if it has only rows that differed at the destination."""
         return self.why == "repair"
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The conditions of the tables that have one."""
+        return {table.table: table.where for table in self.tables if table.where}
 
     @property
     def kind(self) -> str:

@@ -1,6 +1,6 @@
 """Records backfills below a spool, and finds them: which there are, how far each is, which tables are not done."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.spool.backfill.documents import (
+    FILTERED_VERSION,
     Backfill,
     BackfillAnnouncement,
     BackfillProgress,
@@ -17,6 +18,7 @@ from connector.spool.backfill.documents import (
     TableProgress,
     Why,
 )
+from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.storage.store import contents
 from connector.spool.writing import initialize
@@ -44,6 +46,14 @@ class RecordedBackfill:
     def is_read(self) -> bool:
         """True if all rows are in its spool."""
         return all(table.state in ("read", "done") for table in self.progress.tables)
+
+    @property
+    def whole_tables(self) -> frozenset[str]:
+        """The tables of which every row is delivered. A condition omits rows, and a repair has only some."""
+        if self.document.is_repair:
+            return frozenset()
+        done = (table.table for table in self.progress.tables if table.state == "done")
+        return frozenset(done).difference(self.document.conditions)
 
 
 def spool_path(path: str, number: int) -> str:
@@ -85,7 +95,7 @@ def document_of(own: Spool) -> Backfill:
         FileNotFoundError: there is none.
         SpoolError: its document is corrupt or cannot be read.
     """
-    return own.document(_DOCUMENT, Backfill, "it is not a valid backfill")
+    return own.document(_DOCUMENT, Backfill, "it is not a valid backfill", version=FILTERED_VERSION)
 
 
 def progress_of(own: Spool, document: Backfill) -> BackfillProgress:
@@ -175,6 +185,7 @@ def record(
     now: int,
     continues: int = 0,
     version_retention_period: str = "1h",
+    conditions: Mapping[str, str] | None = None,
     fill: Callable[[Spool, Backfill], None] | None = None,
 ) -> Backfill:
     """Records a new backfill, durably, before anything of it is read; or before anything of it is delivered.
@@ -193,6 +204,7 @@ def record(
         now: Unix nanoseconds.
         continues: the backfill whose unfinished tables these are, or 0.
         version_retention_period: of the database.
+        conditions: in SQL, by the names of the tables whose rows must satisfy them.
         fill: writes all epochs of the backfill into its spool, before it is recorded. None: they are read later.
 
     Raises:
@@ -227,12 +239,17 @@ def record(
                 default_schema=header.default_schema,
                 before=contents(own.storage, "spool.json"),  # of a process that was killed before the last write
             )
+            where = conditions or {}
             document = Backfill(
+                version=FILTERED_VERSION if any(schema.table in where for schema in tables) else VERSION,
                 number=number,
                 timestamp=at,
                 why=why,
                 dialect=dialect,
-                tables=tuple(BackfillTable(table=schema.table, schema_key=schema.key) for schema in tables),
+                tables=tuple(
+                    BackfillTable(table=schema.table, schema_key=schema.key, where=where.get(schema.table, ""))
+                    for schema in tables
+                ),
                 continues=continues,
                 version_retention_period=version_retention_period,
                 recorded_at=now,
@@ -343,13 +360,7 @@ def healing(known: Iterable[RecordedBackfill], watermark_high: int, tables: Coll
     """The tables among ``tables`` whose rows a finished backfill has read after a gap that ends at ``watermark_high``.
 
     Rows that were deleted within the gap are not found by it: they stay at the destination. A repair has only rows that
-    differed, and is no such backfill.
+    differed, and is no such backfill; nor is one that a condition has filtered.
     """
-    healed = {
-        table.table
-        for one in known
-        if one.document.timestamp > watermark_high and not one.document.is_repair
-        for table in one.progress.tables
-        if table.state == "done"
-    }
+    healed = {table for one in known if one.document.timestamp > watermark_high for table in one.whole_tables}
     return tuple(sorted(healed.intersection(tables)))

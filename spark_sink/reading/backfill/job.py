@@ -90,7 +90,8 @@ class BackfillJob:
         self._document = document
         self._own = own = feed.spool
         self._consumer = consumer
-        header = own.header()
+        header, rules = own.header(), source.backfill
+        max_tasks = rules.max_tasks if rules is not None else None
         self._writer = BackfillWriter(own, header, document)
         self._plans = TablePlans(own, document, source.address, data_boost=options.data_boost)
         self._setup = PartitionSetup(
@@ -104,6 +105,7 @@ class BackfillJob:
             options.data_boost,
         )
         self._cores = max(1, cores_of(spark))
+        self._most_tasks = self._cores * _WAVES if max_tasks is None else min(self._cores * _WAVES, max_tasks)
         self._parts: list[BackfillPart] = []
         self._largest = max((one.bytes for one in self._writer.sealed), default=0)
         self._written: BackfillProgress | None = None
@@ -192,7 +194,7 @@ class BackfillJob:
         room = self._max_bytes - self._undelivered()
         fitting = room // self._largest if self._largest else self._cores
         first = self._writer.epoch + 1
-        self._parts = [one.part for one in left[: max(1, min(self._cores * _WAVES, fitting))]]
+        self._parts = [one.part for one in left[: max(1, min(self._most_tasks, fitting))]]
         keys = {table.table: table.schema_key for table in self._document.tables}
         return [
             Task(index, first + index, keys[part.table], self._plans.by_table[part.table].partitions[part.partition])

@@ -8,8 +8,8 @@ from connector.core.dialects import BY_NAME
 from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError
 from connector.spanner.snapshot.partitions import Snapshot, SnapshotPartition
-from connector.spanner.snapshot.queries import TableQuery
-from connector.spool.backfill.documents import Backfill, PartitionPlan
+from connector.spanner.snapshot.queries import TableQuery, any_of
+from connector.spool.backfill.documents import Backfill, BackfillTable, PartitionPlan
 from connector.spool.backfill.records import plans, write_plan
 from connector.spool.reading import Spool
 from spark_sink.run import say
@@ -65,10 +65,10 @@ class TablePlans:
         table = self._document.tables[index]
         columns = tuple(column.name for column in self._own.schema(table.schema_key).columns)
         try:
-            query = TableQuery(table.table, columns)
+            query = TableQuery(table.table, columns, any_of(table.where))
             found = snapshot.partitions(query, self._dialect, data_boost=self._data_boost)
         except NoSuchTableError:
-            found = self._of_existing(snapshot, table.table, columns)
+            found = self._of_existing(snapshot, table, columns)
         before = self.by_table.get(table.table)
         plan = PartitionPlan(
             table=table.table,
@@ -78,15 +78,17 @@ class TablePlans:
         write_plan(self._own, index, plan)
         self.by_table[table.table] = plan
 
-    def _of_existing(self, snapshot: Snapshot, table: str, columns: Sequence[str]) -> list[SnapshotPartition]:
+    def _of_existing(
+        self, snapshot: Snapshot, of_backfill: BackfillTable, columns: Sequence[str]
+    ) -> list[SnapshotPartition]:
         """The partitions of a table's columns that existed at the timestamp; none of a table that did not."""
-        at = format_rfc3339(self._document.timestamp)
+        table, at = of_backfill.table, format_rfc3339(self._document.timestamp)
         try:
             existing = {column.name for column in snapshot.columns(TableQuery(table), self._dialect)}
         except NoSuchTableError:
             say(f"table {table} is left out: it did not exist at {at}, or is dropped", action="table_left_out")
             return []
-        absent = ", ".join(name for name in columns if name not in existing)
-        say(f"table {table}: its rows are read without {absent}: no such column at {at}", action="columns_left_out")
-        query = TableQuery(table, tuple(name for name in columns if name in existing))
+        if absent := ", ".join(name for name in columns if name not in existing):  # else the condition names another
+            say(f"table {table}: its rows are read without {absent}: no such column at {at}", action="columns_left_out")
+        query = TableQuery(table, tuple(name for name in columns if name in existing), any_of(of_backfill.where))
         return snapshot.partitions(query, self._dialect, data_boost=self._data_boost)

@@ -37,7 +37,7 @@ def begin(config: Config) -> None:
 def _say(config: Config, spool: Spool, start: SinkStart) -> None:
     """Says what a new sink does not deliver; nothing if a backfill delivers it."""
     lacks_epochs = start.epoch > 0
-    if config.source.backfill and not lacks_epochs:
+    if config.source.backfill is not None and not lacks_epochs:
         return
     skipped = f", and starts after epoch {start.epoch} of the spool at {spool.path}" if lacks_epochs else ""
     log.say(

@@ -30,7 +30,14 @@ def spool_with_start(folder: Path | str) -> tuple[Spool, SpoolHeader]:
     return spool, initialize(spool, SOURCE, T + 1, "now", [schema("A"), schema("B")], default_schema="d")
 
 
-def recorded(spool: Spool, header: SpoolHeader, *tables: str, at: int = T, continues: int = 0) -> Backfill:
+def recorded(
+    spool: Spool,
+    header: SpoolHeader,
+    *tables: str,
+    at: int = T,
+    continues: int = 0,
+    where: dict[str, str] | None = None,
+) -> Backfill:
     return record(
         spool,
         header,
@@ -41,6 +48,7 @@ def recorded(spool: Spool, header: SpoolHeader, *tables: str, at: int = T, conti
         dialect="googlesql",
         now=at,
         continues=continues,
+        conditions=where,
     )
 
 

@@ -39,3 +39,11 @@ def test_a_backfill_as_of_a_timestamp_before_the_start_leaves_a_table_incomplete
 def test_of_a_sink_that_an_older_program_has_started_nothing_is_known(spool_path: str) -> None:
     spool, _ = spool_with_start(spool_path)
     assert incomplete_tables(spool, "files") == {}
+
+
+def test_a_condition_leaves_a_table_incomplete(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B", where={"A": "Id < 9"})
+    write_start(spool, "files", SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    delivered(spool, 1, {"A": "done", "B": "done"}, "files")
+    assert incomplete_tables(spool, "files") == {"A": T}

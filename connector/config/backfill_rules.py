@@ -1,0 +1,57 @@
+"""The section ``source.backfill``: which rows are delivered as of one timestamp, before their changes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from annotated_types import Ge
+from pydantic import ConfigDict
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_WHERE = re.compile(r"where\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRules:
+    """The rows of a backfill.
+
+    Attributes:
+        exclude: shell patterns of the tables that are left out, unless ``--table`` names them.
+        where: by the name of a table, a condition in Spanner's SQL that its rows must satisfy.
+        max_tasks: the most tasks that read at once; None for what Spark's cores allow.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    exclude: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
+    max_tasks: Annotated[int, Ge(1)] | None = None
+
+    def __post_init__(self) -> None:
+        for table, condition in self.where.items():
+            if fault := _fault(condition):
+                raise ValueError(f"where.{table}: {fault}")
+
+    def excludes(self, table: str) -> bool:
+        """True if a backfill leaves a table out."""
+        return any(fnmatchcase(table, pattern) for pattern in self.exclude)
+
+
+def _fault(condition: str) -> str:
+    """The reason why a text is no condition between parentheses, as far as Spanner is not needed; or empty."""
+    if not condition.strip():
+        return "the condition is empty: omit it to deliver every row"
+    if _WHERE.match(condition.strip()):
+        return "write the condition without WHERE"
+    if "\\" in condition:  # what it escapes depends on the dialect
+        return ""
+    bare, depth = _QUOTED.sub("", condition), 0
+    for character in bare:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            break
+    if depth:
+        return "its parentheses do not match"
+    return "a condition has no semicolon" if ";" in bare else ""

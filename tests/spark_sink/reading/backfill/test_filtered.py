@@ -1,0 +1,97 @@
+"""A backfill leaves out the tables and rows that `source.backfill` omits, and reads with as few tasks as it says."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.check.conditions import errors_of_conditions
+from connector.check.starts import start_after
+from connector.config import SourceConfig, validated
+from connector.daemon.backfill import due_at_start
+from connector.daemon.backfill_requests import Requests
+from connector.reader.change_stream import opened
+from connector.spanner.versions import RowVersions
+from connector.spool.backfill.documents import Backfill
+from connector.spool.backfill.records import find, spool_of
+from connector.spool.reading import Spool
+from connector.spool.writing import initialize, sole_writer
+from emulator import SampleDatabase
+from spark_sink.reading.backfill.job import ReadOptions
+from spark_sink.sinks.shared.feed import Feed
+from tests.integration.servers import MakeDatabase
+from tests.spark_sink.reading.backfill.jobs import InProcessJob, _Session, payloads
+
+pytestmark = pytest.mark.emulator
+
+
+def source_of(sample: SampleDatabase, backfill: object) -> SourceConfig:
+    source = {
+        "project": sample.project,
+        "instance": sample.instance,
+        "database": sample.database_id,
+        "change_stream": sample.change_stream,
+        "emulator_host": sample.host,
+        "backfill": backfill,
+    }
+    return validated({"source": source}).source
+
+
+async def recorded(source: SourceConfig, spool: Spool) -> Backfill:
+    async with opened(source, started=True) as stream:
+        tables, start = stream.stream.tables, start_after(stream.now)
+        header = initialize(spool, source.name, start, "now", tables, default_schema=source.database)
+        requests, versions = Requests.of(stream), RowVersions("1h", {})
+        document = await asyncio.to_thread(due_at_start, spool, header, stream, versions, requests)
+    assert document is not None
+    return document
+
+
+async def errors(source: SourceConfig) -> list[str]:
+    async with opened(source) as stream:
+        return await asyncio.to_thread(errors_of_conditions, stream)
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_only_rows_that_satisfy_the_conditions_of_tables_that_are_not_excluded_are_read(
+    dialect: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database(dialect=dialect)
+    quote = '"' if dialect == "postgresql" else "`"
+    where = {"Singers": f"{quote}SingerId{quote} < 3 OR {quote}FirstName{quote} = 'a)b'"}
+    with sample.database.batch() as batch:
+        batch.insert("Singers", ["SingerId", "FirstName"], [[1, "Nina"], [2, None], [3, "Ella"], [4, "a)b"]])
+        batch.insert("Albums", ["SingerId", "AlbumId"], [[1, 1], [3, 1]])
+    source = source_of(sample, {"exclude": ["A*"], "where": where, "max_tasks": 1})
+    assert asyncio.run(errors(source)) == []
+    spool = Spool.at(tmp_path)
+    document = asyncio.run(recorded(source, spool))
+    assert {"Albums", "AllTypes"}.isdisjoint(table.table for table in document.tables)
+    found = find(spool, document.number)
+    assert found is not None
+    assert (found.document.version, found.document.conditions) == (2, where)
+
+    own = spool_of(spool, document.number)
+    options, session = ReadOptions("medium", data_boost=False), cast("SparkSession", _Session)
+    with sole_writer(own):
+        job = InProcessJob(session, source, None, 2**40, document, Feed.at(own.path), "files", options)
+        job.run(threading.Event())
+    assert job.waves == own.latest(), "each wave has one task"
+    assert sorted(row.split('"SingerId":')[1][:3].strip('"}') for row in payloads(own)["Singers"]) == ["1", "2", "4"]
+
+
+def test_check_names_each_condition_that_spanner_does_not_take(database: MakeDatabase) -> None:
+    sample = database()
+    where = {"Singers": "Nothing = 1", "Albums": "AlbumId LIKE", "Unwatched": "TRUE"}
+    (unwatched,) = asyncio.run(errors(source_of(sample, {"where": where})))
+    assert unwatched.startswith("source.backfill.where.Unwatched: change stream Everything watches no such table")
+    del where["Unwatched"]
+    found = asyncio.run(errors(source_of(sample, {"where": where})))
+    assert [error.split(": ")[0] for error in found] == [
+        "source.backfill.where.Singers",
+        "source.backfill.where.Albums",
+    ]
+    assert "Nothing" in found[0]
