@@ -22,6 +22,7 @@ from connector.cli import cli
 from connector.config.loading import Config
 from connector.config.sinks import SinkConfig, sink_names, sink_type
 from connector.config.values import parse_duration, parse_size, parse_timestamp
+from tests.docs.messages.page import messages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -76,7 +77,7 @@ def commands() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"configuration.md": configuration, "commands.md": commands}
+PAGES = {"configuration.md": configuration, "commands.md": commands, "messages.md": messages}
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""The page of troubleshooting by message, made from the source and from remedies that are written here."""
