@@ -1,5 +1,6 @@
 """The version of what is installed."""
 
+from functools import cache
 from importlib import metadata
 
 
@@ -9,3 +10,13 @@ def installed_version() -> str:
         return metadata.version("spanner-cdc-spark")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+@cache
+def documentation() -> str:
+    """The address of the published documentation; empty where the package was built without one."""
+    try:
+        links = metadata.metadata("spanner-cdc-spark").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    return next((link.partition(", ")[2] for link in links if link.startswith("Documentation, http")), "")

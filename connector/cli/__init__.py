@@ -7,14 +7,13 @@ Exit codes: 0 done, 1 failed (a restart may succeed), 2 invalid usage or configu
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
 
 import click
 
 from connector import log
-from connector.cli.common import INTERRUPTED, fail
+from connector.cli.common import INTERRUPTED, SuggestingGroup, fail
 from connector.cli.examples import epilog_of
 from connector.errors import StdoutError
 from connector.process import collect_rarely
@@ -41,7 +40,7 @@ _COMMANDS = {
 """The module of this package and the name there of each command, and its line in the help of ``spanner-cdc``."""
 
 
-class Commands(click.Group):
+class Commands(SuggestingGroup):
     """Loads the module of a command when it is run: what reads Spanner takes a second of processor time to load.
 
     The list of commands in the help is made of their lines here, so that the help loads none of them.
@@ -62,17 +61,6 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         command.epilog = epilog_of(cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names; the error of an unknown one names a similar one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            if not (similar := get_close_matches(args[0], _COMMANDS, 1)):
-                raise
-            raise click.UsageError(f"{error.message} Did you mean '{similar[0]}'?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands; click's own would load every command for its line."""

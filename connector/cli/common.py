@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -14,6 +16,7 @@ import orjson
 
 from connector import log
 from connector.cli.typed_options import as_typed
+from connector.core.health.hints import with_paths
 from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
 from connector.process import EMULATOR_HOST
@@ -37,6 +40,21 @@ class Common:
 Command = Callable[..., None]
 
 
+class SuggestingGroup(click.Group):
+    """A group of commands; the error of an unknown one names a similar one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not (similar := get_close_matches(args[0], self.list_commands(ctx), 1)):
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{similar[0]}'?", ctx) from None
+
+
 def common_options(command: Command) -> Command:
     """Adds the options that every command has, passed to it as ``common``, and prints its errors."""
 
@@ -50,7 +68,7 @@ def common_options(command: Command) -> Command:
             sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
             line, code = line_and_exit_code(error)
-            fail(as_typed(line, _typed_options()), code, verbose=verbose)
+            fail(with_paths(as_typed(line, _typed_options()), **given_paths()), code, verbose=verbose)
 
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__
@@ -74,6 +92,17 @@ def _typed_options() -> list[str]:
     if any(isinstance(one, click.Argument) for one in given):
         return []
     return [name for one in given for name in one.opts]
+
+
+def given_paths() -> dict[str, str]:
+    """The paths of the configuration and of the spool that the command was given, for :func:`with_paths`."""
+    given = click.get_current_context().params
+    target = str(given.get("target") or "")
+    is_config = target.endswith((".yaml", ".yml")) or Path(target).is_file()
+    return {
+        "config": str(given.get("config") or (target if is_config else "")),
+        "spool": str(given.get("path") or ("" if is_config else target)),
+    }
 
 
 def fail(message: str, code: int, *, verbose: bool) -> NoReturn:

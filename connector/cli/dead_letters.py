@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 
 from connector.cli import sink_commands as dead_letters
-from connector.cli.common import Common, common_options
+from connector.cli.common import Common, SuggestingGroup, common_options
+from connector.cli.examples import epilog_of
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=SuggestingGroup)
 def dead_letters_group() -> None:
     """Lists and replays events that the destination rejected."""
 
 
-@dead_letters_group.command("list")
+@dead_letters_group.command("list", epilog=epilog_of("dead-letters list"))
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
@@ -23,7 +24,7 @@ def list_dead_letters_command(*, common: Common, config: Path, as_json: bool) ->
     sys.exit(dead_letters.run(config, "list", *(["--json"] if as_json else [])))
 
 
-@dead_letters_group.command("replay")
+@dead_letters_group.command("replay", epilog=epilog_of("dead-letters replay"))
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--table", help="Only dead letters of this table.")
 @common_options

@@ -3,22 +3,24 @@
 from collections.abc import Mapping
 
 _NAMED = "--project P --instance I --database D"
+_STREAM = f"{_NAMED} \\\n      --change-stream Everything"
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "tail": (
-        f"tail {_NAMED} --change-stream Everything --start -15m",
-        f"tail {_NAMED} --change-stream Everything --table 'Sing*' | jq .payload",
+        f"tail {_STREAM} --start -15m",
+        f"tail {_STREAM} --table 'Sing*' | jq .payload",
     ),
+    "serve": ("serve",),
     "discover": (f"discover {_NAMED}", f"discover {_NAMED} --json"),
     "read": ("read config.yaml", "read config.yaml --log-format json"),
     "run": ("run config.yaml", "run config.yaml --sink-only"),
     "backfill": ("backfill config.yaml", "backfill config.yaml --table Singers --data-boost"),
     "check": ("check config.yaml", "check config.yaml --for backfill"),
-    "audit": ("audit config.yaml --sample 10%", "audit /var/lib/spanner-cdc/spool --from 2026-03-01T00:00:00Z"),
+    "audit": ("audit config.yaml --sample 10%", "audit ./spool --from 2026-03-01T00:00:00Z"),
     "verify": ("verify config.yaml", "verify config.yaml --repair --dry-run --tables Singers"),
     "self-test": (
         "self-test --project P --instance I --without-spark",
-        "self-test --project P --instance I --dataset D --json > report.json",
+        "self-test --project P --instance I --dataset D --json",
     ),
     "cuts": ("cuts config.yaml", "cuts config.yaml --json"),
     "spool": ("spool /var/lib/spanner-cdc/spool", "spool /var/lib/spanner-cdc/spool --forget files"),
@@ -26,13 +28,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "pause": ("pause config.yaml --wait",),
     "resume": ("resume config.yaml",),
     "dead-letters": ("dead-letters list config.yaml", "dead-letters replay config.yaml --table Singers"),
+    "dead-letters list": ("dead-letters list config.yaml", "dead-letters list config.yaml --json"),
+    "dead-letters replay": ("dead-letters replay config.yaml", "dead-letters replay config.yaml --table Singers"),
 }
-"""By the command's name, each without ``spanner-cdc``. ``serve`` is started by Conduit, and has none."""
+"""By the command's name, each without ``spanner-cdc``; so short that a terminal of 80 columns does not wrap them."""
 
 
-def epilog_of(name: str) -> str | None:
-    """The end of a command's help; None where it has no example."""
-    if name not in EXAMPLES:
-        return None
-    lines = [f"  spanner-cdc {line}" for line in EXAMPLES[name]]
+def epilog_of(name: str) -> str:
+    """The end of a command's help."""
+    lines = [f"  spanner-cdc {example}" for example in EXAMPLES[name]]
     return "\n".join(["\b", "Examples:", *lines])  # click joins and wraps the lines of other paragraphs

@@ -1,11 +1,13 @@
 """The commands over a stream's state: ``status``, ``pause`` and ``resume``, beside a running daemon or without one."""
 
+import shlex
 import sys
 import time
 
 import click
 
-from connector.cli.common import Common, common_options, print_report, put
+from connector.cli.common import Common, common_options, given_paths, print_report, put
+from connector.core.health.hints import with_paths
 from connector.core.health.states import ALIVE, StreamState
 from connector.daemon.states.report import spool_of, status_of, status_text
 from connector.errors import SpoolError
@@ -26,7 +28,7 @@ def status_command(*, common: Common, target: str, with_errors: bool, as_json: b
     Reads the spool at PATH, or the one of CONFIG, whether a daemon runs or not. The exit code is 1 if replication is
     not healthy.
     """
-    report = status_of(*spool_of(target))
+    report = status_of(*spool_of(target), config=given_paths()["config"])
     print_report(report, status_text(report, with_errors=with_errors), as_json=as_json)
     health = report["health"]
     assert isinstance(health, dict)
@@ -44,9 +46,9 @@ def pause_command(*, common: Common, target: str, waits: bool) -> None:
     """
     spool, _ = spool_of(target)
     request_pause(spool, time.time_ns())
-    put("a pause is requested; `spanner-cdc resume` takes it back")
+    put(f"a pause is requested; `spanner-cdc resume {shlex.quote(target)}` takes it back")
     if waits:
-        put(_waited(spool))
+        put(with_paths(_waited(spool), **given_paths()))
 
 
 def _waited(spool: Spool) -> str:
@@ -54,7 +56,7 @@ def _waited(spool: Spool) -> str:
         record = state_of(spool).as_seen(time.time_ns(), pause_requested=True)
         if record.state in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
             failed = f"the daemon has failed: {record.reason.rstrip('.')}"
-            raise SpoolError(failed, hint="One that is started reads nothing until `spanner-cdc resume`.")
+            raise SpoolError(failed, hint="One that is started reads nothing until `spanner-cdc resume CONFIG`.")
         if record.state not in ALIVE or record.state is StreamState.PAUSED:
             return f"{record.state}: {record.reason}"
         if pause_of(spool) is None:

@@ -84,6 +84,18 @@ class Config(Section):
     status: StatusConfig = StatusConfig()
     drain_timeout: Duration = 30 * SECOND
     """The longest time that Ctrl-C and SIGTERM may drain; what is not sealed by then is read again."""
+    _file: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file that it was read from, as that was named; empty if it was read from none."""
+        return self._file
+
+    def read_from(self, file: str | Path) -> "Config":
+        """The same configuration, read from a file."""
+        copy = self.model_copy()
+        copy._file = str(file)  # noqa: SLF001 - its own
+        return copy
 
     @model_validator(mode="before")
     @classmethod
@@ -133,7 +145,8 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
         raise ConfigurationError([f"{path}: it is not UTF-8"]) from error
     except OSError as error:
         hint = advice(error, access="read")
-        raise ConfigurationError([f"{path}: {error.strerror or error}{f'. {hint}' if hint else ''}"]) from error
+        what = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise ConfigurationError([f"{path}: {what}{f'. {hint}' if hint else ''}"]) from error
     try:
         node = yaml.load(masked(text), _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
@@ -150,7 +163,7 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
         assert isinstance(options, dict), "a mapping stays one"
     if missing:
         raise ConfigurationError([f"{path}: {one}" for one in missing])
-    return validated(options)
+    return validated(options).read_from(path)
 
 
 def validated(node: dict[str, object]) -> Config:

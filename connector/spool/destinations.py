@@ -12,6 +12,10 @@ from connector.spool.consumers import DESTINATION, STARTED, find
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 
+_WHERE = ("sink.path", "sink.project", "sink.dataset", "sink.database")
+_UNTOLD = ("sink.object", "envelope.format")
+"""Options that identify a destination, and say nothing to people who look for it."""
+
 
 class Destination(BaseModel):
     """The destination of a sink.
@@ -26,6 +30,12 @@ class Destination(BaseModel):
     version: int = VERSION
     type: str
     options: dict[str, str]
+
+    def __str__(self) -> str:
+        """The type, where it is, and in parentheses how it is written."""
+        where = ".".join(value for name, value in self.options.items() if name in _WHERE)
+        how = ", ".join(value for name, value in self.options.items() if value and name not in (*_WHERE, *_UNTOLD))
+        return f"{self.type} in {where or 'its destination'}{f' ({how})' if how else ''}"
 
     @property
     def named(self) -> dict[str, str]:

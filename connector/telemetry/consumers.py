@@ -84,7 +84,7 @@ class ConsumerStates:
     def _destination(self, name: str) -> str:
         with suppress(SpoolError, OSError):
             found = destination_of(self._spool, name)
-            return " ".join([found.type, *found.options.values()]) if found else ""
+            return str(found) if found else ""
         return ""
 
     def _at(self, epoch: int) -> int:

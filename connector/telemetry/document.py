@@ -9,10 +9,11 @@ __all__ = ["UNSET", "UnsetType", "schema"]
 
 
 class Build(msgspec.Struct):
-    """This program."""
+    """This program, and where its documentation is published, if its package says so."""
 
     version: str
     python: str
+    documentation: str | UnsetType = UNSET
 
 
 class StreamStateNode(msgspec.Struct):

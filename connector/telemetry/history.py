@@ -42,7 +42,7 @@ class RecentHistory:
             self.points.append(
                 HistoryPoint(
                     time=format_rfc3339(now),
-                    lag_seconds=max(now - metrics.watermark, 0) / SECOND if metrics.watermark else UNSET,
+                    lag_seconds=max(now - metrics.spooled, 0) / SECOND if metrics.spooled else UNSET,
                     mods_per_second=round((current[1] - mods) / seconds, 3),
                     bytes_per_second=round((current[2] - size) / seconds, 3),
                 )

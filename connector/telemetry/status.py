@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from connector.config.loading import Config
 from connector.core.health.alarms import Alarm, alarms, summary
+from connector.core.health.hints import with_paths
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.lifecycle import ErrorEvent
@@ -16,7 +17,7 @@ from connector.telemetry.exporter import figures, lag, runway
 from connector.telemetry.health import facts_of
 from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
-from connector.version import installed_version
+from connector.version import documentation, installed_version
 
 STUCK_AFTER = 30.0
 """Seconds without a turn of the reader's event loop after which the process counts as stuck."""
@@ -72,7 +73,7 @@ class Reporter:
         return Status(
             version=1,
             time=format_rfc3339(now),
-            build=document.Build(installed_version(), platform.python_version()),
+            build=document.Build(installed_version(), platform.python_version(), documentation() or UNSET),
             source=config.source.name.model_dump(),
             state=self._state(),
             health=self._health(),
@@ -114,7 +115,12 @@ class Reporter:
     def _state(self) -> document.StreamStateNode:
         record = self._metrics.state()
         since = format_rfc3339(record.since) if record.since else UNSET
-        return document.StreamStateNode(record.state.value, since, record.reason or UNSET, record.hint or UNSET)
+        reason, hint = self._named(record.reason), self._named(record.hint)
+        return document.StreamStateNode(record.state.value, since, reason or UNSET, hint or UNSET)
+
+    def _named(self, text: str) -> str:
+        """A text whose commands name the configuration and the spool that this process has."""
+        return with_paths(text, config=self._config.file, spool=self._config.spool.path)
 
     def _health(self) -> document.Health:
         stuck, unready = self.stuck(), self.unready()
@@ -123,12 +129,12 @@ class Reporter:
         return document.Health(
             healthy=not stuck and not any(alarm.severity == "ERROR" for alarm in raised),
             ready=not unready,
-            summary=stuck or summary(facts, raised),
+            summary=stuck or self._named(summary(facts, raised)),
             alarms=[self._alarm(alarm) for alarm in raised],
         )
 
     def _alarm(self, alarm: Alarm) -> dict[str, str]:
-        node = {name: value for name, value in asdict(alarm).items() if value}
+        node = {name: self._named(value) for name, value in asdict(alarm).items() if value}
         since = self._metrics.alarms.since(alarm)
         return node | ({"since": format_rfc3339(since)} if since else {})
 

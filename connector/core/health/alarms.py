@@ -223,9 +223,8 @@ def _of_state(facts: Facts) -> Iterator[Alarm]:
         yield Alarm("stream_failed", "ERROR", state.reason, hint)
     if state.state is StreamState.PAUSED and facts.now - state.since > _LONG_PAUSE:
         since = f"the stream is paused since {format_rfc3339(state.since)}"
-        yield Alarm(
-            "paused_for_long", "WARNING", since, "`spanner-cdc resume` continues it; Spanner's retention continues."
-        )
+        hint = "`spanner-cdc resume CONFIG` continues it; Spanner's retention continues."
+        yield Alarm("paused_for_long", "WARNING", since, hint)
 
 
 def failing(facts: Facts) -> list[Alarm]:

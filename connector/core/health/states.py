@@ -132,7 +132,7 @@ class StateRecord:
             )
         runs = self.state in ALIVE and not is_silent
         if pause_requested and not runs and self.state not in (StreamState.FAILED, StreamState.FAILED_PERMANENTLY):
-            reason = "no daemon runs; one that is started reads nothing until `spanner-cdc resume`"
+            reason = "no daemon runs; one that is started reads nothing until `spanner-cdc resume CONFIG`"
             return replace(self, state=StreamState.PAUSED, reason=reason, hint="")
         return self
 

@@ -200,7 +200,8 @@ class Lifecycle:
         if not self.pause_requested:
             return not stop.requested
         stop.reading = True  # a signal ends the pause, and the daemon
-        await self.enter(StreamState.PAUSED, reason="`spanner-cdc pause` was run; `spanner-cdc resume` continues")
+        why = "`spanner-cdc pause` was run; `spanner-cdc resume CONFIG` continues"
+        await self.enter(StreamState.PAUSED, reason=why)
         _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
         waiting = [asyncio.create_task(one(), name="pause") for one in (self._unwanted.wait, stop.wait)]
         try:

@@ -1,5 +1,6 @@
 """``spanner-cdc status``: how replication is, in one screen, read from the spool alone: a daemon runs, or does not."""
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,11 +9,12 @@ from pathlib import Path
 from connector.check.needs import sections_of
 from connector.config.loading import load
 from connector.core.health.alarms import ConsumerLag, Facts, KeptLess, alarms, retention_used, summary
+from connector.core.health.hints import with_paths
 from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_lag, format_rfc3339
 from connector.daemon.backfill_report import Report, incompleteness, lacking, rejected
-from connector.errors import ConfigurationError, SpoolError
+from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
@@ -32,9 +34,7 @@ def spool_of(target: str) -> tuple[Spool, int]:
         ConfigurationError: the configuration is invalid, or there is no such file.
         SpoolError: there is no such spool.
     """
-    if target.endswith((".yaml", ".yml")) and not Path(target).exists():
-        raise ConfigurationError([f"{target}: there is no such file"])
-    if Path(target).is_file():
+    if target.endswith((".yaml", ".yml")) or Path(target).is_file():
         config = load(target, sections_of("audit"))
         spool, most = Spool.at(config.spool.path), config.spool.max_bytes
     else:
@@ -44,28 +44,30 @@ def spool_of(target: str) -> tuple[Spool, int]:
     return spool, most
 
 
-def status_of(spool: Spool, max_bytes: int, now: int | None = None) -> Report:
+def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: str = "") -> Report:
     """The report of a stream's status. A field that is unknown is absent.
 
     Args:
         spool: its spool.
         max_bytes: of the spool; 0 if it is not known.
         now: nanoseconds since 1970; None for the clock's.
+        config: the configuration file that hints name; empty if only the spool is known.
 
     Raises:
         SpoolError: the spool cannot be read.
     """
+    named = functools.partial(with_paths, config=config, spool=spool.path)
     facts = facts_of(spool, max_bytes, time.time_ns() if now is None else now)
     cuts = {name: report.cut for name, report in reports_of(spool).items()}
     raised = alarms(facts)
     is_well = facts.state.is_well and not any(alarm.severity == "ERROR" for alarm in raised)
     report: Report = {
         "spool": {"path": spool.path, "bytes": facts.spool_bytes},
-        "state": _state(facts.state),
+        "state": {name: named(text) for name, text in _state(facts.state).items()},
         "health": {
             "healthy": is_well,
-            "summary": summary(facts, raised),
-            "alarms": [asdict(alarm) for alarm in raised],
+            "summary": named(summary(facts, raised)),
+            "alarms": [{**asdict(alarm), "hint": named(alarm.hint)} for alarm in raised],
         },
         "consumers": [
             {
@@ -153,8 +155,8 @@ def _start(spool: Spool) -> int:
         return 0
 
 
-def _state(record: StateRecord) -> Report:
-    found: Report = {"name": str(record.state)}
+def _state(record: StateRecord) -> dict[str, str]:
+    found = {"name": str(record.state)}
     if record.since:
         found["since"] = format_rfc3339(record.since)
     return found | {name: text for name, text in (("reason", record.reason), ("hint", record.hint)) if text}
@@ -179,7 +181,8 @@ def status_text(report: Report, *, with_errors: bool) -> str:
     if retention:
         used = float(str(retention["used"]))
         whose = RetentionPeriod(is_default=retention["is_default"] is True)
-        lines.append(f"  {used:.1%} of {whose} is used; data is lost in {_for_people(retention['runway_seconds'])}")
+        left = _for_people(retention["runway_seconds"])
+        lines.append(f"  {used:.1%} of {whose} is used; data would be lost in {left}")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
         f" {_for_people(consumer['lag_seconds'])} behind now{_completeness(consumer)}{lacking(consumer)}"

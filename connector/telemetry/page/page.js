@@ -40,6 +40,14 @@ function duration(seconds) {
 
 const clock = (text) => text.slice(11, 19);
 const day = (text) => `${text.slice(0, 10)} ${clock(text)} UTC`;
+const when = (text, now) => (text.slice(0, 10) === now.slice(0, 10) ? `${clock(text)} UTC` : day(text));
+
+// A page of the documentation, where the package says where that is published; else its place in the repository.
+function help(status, page, anchor, words) {
+  const site = status.build && status.build.documentation;
+  if (!site) return element("span", {}, `${words}: docs/${page}.md`);
+  return element("a", { href: `${site.replace(/\/$/, "")}/${page}.html${anchor}` }, words);
+}
 
 function show(id, visible) {
   at(id).hidden = !visible;
@@ -72,25 +80,24 @@ function alarms(status) {
         { class: `alarm ${alarm.severity === "ERROR" ? "ERROR" : "WARNING"}`, "data-alarm": alarm.name },
         element("b", {}, `${alarm.severity === "ERROR" ? "Error" : "Warning"}: ${alarm.message}`),
         [alarm.hint, alarm.since && `Since ${day(alarm.since)}.`].filter(Boolean).join(" "),
+        " ", help(status, "operations", "#alarms", "All alarms"),
       ),
     ),
   );
 }
 
 function figures(status) {
-  const { watermark = {}, partitions = {}, spool = {}, retention, history = [], epochs = {} } = status;
+  const { watermark = {}, partitions = {}, spool = {}, retention, history = [] } = status;
   const last = history[history.length - 1];
   const full = known(spool.bytes) && spool.max_bytes ? Math.round((100 * spool.bytes) / spool.max_bytes) : undefined;
   const list = [
-    ["Watermark lag", known(watermark.lag_seconds) ? duration(watermark.lag_seconds) : undefined,
-      known(watermark.watermark) ? clock(watermark.watermark) : ""],
-    ["Sealed lag", known(watermark.sealed_lag_seconds) ? duration(watermark.sealed_lag_seconds) : undefined,
-      known(epochs.newest) ? `epoch ${count(epochs.newest)}` : ""],
+    ["Not read yet", known(watermark.sealed_lag_seconds) ? duration(watermark.sealed_lag_seconds) : undefined,
+      known(watermark.sealed) ? `complete up to ${clock(watermark.sealed)} UTC` : ""],
     ["Changes a second", last ? count(last.mods_per_second) : undefined, last ? `${bytes(last.bytes_per_second)}/s` : ""],
     ["Partitions", known(partitions.alive) ? count(partitions.alive) : undefined,
       known(partitions.waiting) ? `${count(partitions.waiting)} waiting` : ""],
-    ["Retention left", retention && known(retention.runway_seconds) ? duration(retention.runway_seconds) : undefined,
-      retention && known(retention.used) ? `${(100 * retention.used).toFixed(1)} % used${retention.is_default ? ", by Spanner's default" : ""}` : ""],
+    ["Data would be lost in", retention && known(retention.runway_seconds) ? duration(retention.runway_seconds) : undefined,
+      retention && known(retention.used) ? `${(100 * retention.used).toFixed(1)} % of ${retention.is_default ? "Spanner's default retention" : "the retention"}` : ""],
     ["Spool", known(spool.bytes) ? bytes(spool.bytes) : undefined,
       known(full) ? `${full} % of ${bytes(spool.max_bytes)}` : ""],
   ];
@@ -106,18 +113,20 @@ function figures(status) {
   );
 }
 
-// Replaces what scrolls sideways, and keeps where it was scrolled to: by its end for what grows there, else by its start.
-function scrolled(id, child, { byEnd }) {
+// Replaces what scrolls sideways, and keeps where it was scrolled to.
+function scrolled(id, child) {
   const before = at(id).querySelector(".scroll");
-  const gap = before ? before.scrollWidth - before.clientWidth - before.scrollLeft : 0;
   const left = before ? before.scrollLeft : 0;
   const made = element("div", { class: "scroll", tabindex: "0" }, child);
   at(id).replaceChildren(made);
-  made.scrollLeft = byEnd ? made.scrollWidth - made.clientWidth - gap : left;
+  made.scrollLeft = left;
 }
 
+// Drawings have the width of their place, so that their texts have the size of the page's on every screen.
+const widthOf = (id) => Math.max(at(id).clientWidth, 240);
+
 function plot(id, points, text, label) {
-  const [width, height, left, bottom, top] = [560, 150, 52, 18, 8];
+  const [width, height, left, bottom, top] = [widthOf(id), 150, 60, 20, 8];
   const values = points.filter(([, value]) => known(value));
   at(id).replaceChildren();
   if (values.length < 2) {
@@ -150,7 +159,7 @@ function history(status) {
   const points = (status.history || []).map((point) => [Date.parse(point.time), point]);
   const now = points.length ? points[points.length - 1][1] : undefined;
   const lags = points.map(([time, point]) => [time, point.lag_seconds]);
-  plot("lag", lags, duration, `Watermark lag; now ${now && known(now.lag_seconds) ? duration(now.lag_seconds) : "unknown"}`);
+  plot("lag", lags, duration, `Not read yet; now ${now && known(now.lag_seconds) ? duration(now.lag_seconds) : "unknown"}`);
   const rates = points.map(([time, point]) => [time, point.mods_per_second]);
   plot("rate", rates, count, `Changes a second; now ${now ? count(now.mods_per_second) : "unknown"}`);
   const most = Math.max(...lags.map(([, value]) => value).filter(known), 0);
@@ -159,7 +168,16 @@ function history(status) {
 }
 
 const or = (value, text) => (known(value) ? text(value) : "unknown");
-const MOST_LANES = 60;
+const MOST_LANES = 40;
+const HOUR = 3600000;
+
+// The newest lanes of the last hour of commit time, those that are read first: a reader that catches up is days back.
+function lanesOf(all, last) {
+  const recent = all.filter((one) => one.state !== "finished" || one.to > last - HOUR);
+  const rank = (one) => (one.state === "finished" ? 1 : 0);
+  const chosen = new Set([...recent].sort((a, b) => rank(a) - rank(b) || b.from - a.from).slice(0, MOST_LANES));
+  return recent.filter((one) => chosen.has(one));
+}
 
 function graph(status) {
   const { partitions = {} } = status;
@@ -170,13 +188,18 @@ function graph(status) {
   }));
   at("churn").textContent = ["splits", "merges", "moves"].map((name) => `${name} ${or(partitions[name], count)}`).join(", ");
   if (!all.length) {
-    at("graph").replaceChildren(element("p", { class: "quiet" }, "no partition is known yet"));
+    const byExecutors = status.window || status.window_in_progress;
+    at("graph").replaceChildren(element("p", { class: "quiet" }, byExecutors
+      ? "Spark's executors read the partitions, window by window: the newest window is below"
+      : "no partition is known yet: Spanner has not answered the first query"));
     return;
   }
-  const shown = all.slice(-MOST_LANES);
-  const last = Math.max(...shown.map((one) => one.to), Date.parse(status.time));
-  const first = Math.max(Math.min(...shown.map((one) => one.from)), last - 3600000);
-  const [width, left, step] = [1120, 130, 14];
+  const last = Math.max(...all.map((one) => one.to));
+  const shown = lanesOf(all, last);
+  const first = Math.max(Math.min(...shown.map((one) => one.from)), last - HOUR);
+  const width = widthOf("graph");
+  const left = width < 600 ? 8 : 16 + 7.3 * Math.max(...shown.map((one) => one.id.length));
+  const step = 14;
   const height = shown.length * step + 24;
   const x = (time) => left + ((width - left - 8) * (Math.min(Math.max(time, first), last) - first)) / Math.max(last - first, 1);
   const lanes = new Map(shown.map((one, index) => [one.id, 10 + index * step]));
@@ -192,12 +215,12 @@ function graph(status) {
     const lane = drawn("line", { class: `lane ${one.state}`, x1: x(one.from), x2: Math.max(x(one.to), x(one.from) + 3), y1: level, y2: level });
     lane.append(drawn("title", {}, `${one.id}: ${one.state}, from ${day(one.start)}`));
     canvas.append(lane);
-    canvas.append(drawn("text", { x: left - 8, y: level + 4, "text-anchor": "end" }, one.id.slice(0, 18)));
+    if (width >= 600) canvas.append(drawn("text", { class: "name", x: left - 8, y: level + 4, "text-anchor": "end" }, one.id));
   }
   canvas.append(drawn("text", { x: left, y: height - 4 }, new Date(first).toISOString().slice(11, 19)));
   canvas.append(drawn("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, new Date(last).toISOString().slice(11, 19)));
-  scrolled("graph", canvas, { byEnd: true });
-  if (all.length > shown.length) at("graph").append(element("p", { class: "quiet" }, `the newest ${shown.length} of ${all.length}`));
+  at("graph").replaceChildren(canvas);
+  if (all.length > shown.length) at("graph").append(element("p", { class: "quiet" }, `${shown.length} of ${all.length}, the newest`));
 }
 
 function table(id, heads, rows, nothing) {
@@ -210,23 +233,24 @@ function table(id, heads, rows, nothing) {
   const head = heads.map(([name, kind]) => element("th", { class: kind || "", scope: "col" }, name));
   const body = rows.map((row) => element("tr", {}, ...cells("td", row)));
   const made = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
-  scrolled(id, made, { byEnd: false });
+  scrolled(id, made);
 }
 
 function lists(status) {
-  table("consumers", [["consumer"], ["epochs behind", "number"], ["lag", "number"], ["events", "number"], ["complete up to", "time"]],
+  table("consumers", [["consumer"], ["epochs behind", "number"], ["not delivered yet", "number"], ["events", "number"], ["complete up to"]],
     (status.consumers || []).map((one) => [one.name, or(one.epochs_behind, count), or(one.lag_seconds, duration),
-      known(one.events) ? count(one.events) : "", known(one.complete_up_to) ? day(one.complete_up_to) : ""]),
+      known(one.events) ? count(one.events) : "", known(one.complete_up_to) ? when(one.complete_up_to, status.time) : ""]),
     "no consumer has registered yet: nothing is deleted from the spool");
   const sink = status.sink || {};
   const destinations = (status.consumers || []).flatMap((one) => [[`${one.name} delivers to`, one.destination],
-    [`${one.name} is incomplete before`, one.incomplete_before]]);
+    [`${one.name} lacks what was committed before`, known(one.incomplete_before) ? when(one.incomplete_before, status.time) : undefined]]);
   const lacking = (status.consumers || []).flatMap((one) => Object.entries(one.incomplete_tables || {})
     .map(([name, why]) => [`incomplete in ${one.name}: ${name}`, why]));
   const facts = [["sink", sink.type], ...destinations, ...lacking, ["dead letters", sink.dead_letters],
     ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
   at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
-    element("dt", {}, name), element("dd", {}, typeof value === "number" ? count(value) : value)]));
+    element("dt", {}, name), element("dd", value && /^(dead letters|stopped: )/.test(name) ? { class: "bad" } : {},
+      typeof value === "number" ? count(value) : value)]));
   table("tables", [["table"], ["changes", "number"], ["bytes", "number"], ["a second", "number"]],
     (status.tables || []).map((one) => [one.table, count(one.mods), bytes(one.bytes), or(one.mods_per_second, count)]),
     "nothing was sealed yet");
@@ -244,6 +268,7 @@ function lists(status) {
     at("window").replaceChildren(...Object.entries(window).filter(([, value]) => typeof value !== "object").flatMap(
       ([name, value]) => [element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, value)]));
   }
+  at("help").replaceChildren(help(status, "operations", "", "Operations"), " ", help(status, "reference/status-page", "", "This page"));
   at("build").textContent = status.build ? `spanner-cdc ${status.build.version}, Python ${status.build.python}` : "";
 }
 
@@ -274,6 +299,17 @@ async function poll() {
   }
   age();
   setTimeout(poll, INTERVAL);
+}
+
+// A link sends no header: with a token, what it leads to is fetched, and shown from memory.
+for (const link of document.querySelectorAll("footer a")) {
+  link.addEventListener("click", async (event) => {
+    const token = sessionStorage.getItem("token");
+    if (!token) return;
+    event.preventDefault();
+    const answer = await fetch(link.href, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
+    location.assign(URL.createObjectURL(await answer.blob()));
+  });
 }
 
 at("token").addEventListener("submit", (event) => {

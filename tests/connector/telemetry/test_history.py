@@ -21,7 +21,7 @@ def test_a_partition_that_is_gone_has_finished_and_only_the_newest_300_are_kept(
 
 def test_an_hour_of_points_is_kept_with_the_rates_between_them() -> None:
     history, metrics = RecentHistory(), ReaderMetrics()
-    metrics.watermark = AT
+    metrics.complete = AT
     for step in range(400):
         history.sample(metrics, AT + 10 * step * SECOND)
         metrics.sealed_mods += 50

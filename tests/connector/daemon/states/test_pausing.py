@@ -96,7 +96,7 @@ def test_status_is_of_use_to_somebody_who_has_never_seen_the_project(tmp_path: P
         nothing = run("status", config)
         assert (nothing.code, nothing.complaint) == (
             1,
-            f"spanner-cdc: there is no spool at {tmp_path / 'spool'}. `spanner-cdc read CONFIG` creates one.",
+            f"spanner-cdc: there is no spool at {tmp_path / 'spool'}. `spanner-cdc read {config}` creates one.",
         )
         with reading(config) as daemon:
             daemon.until(lambda: watermark(tmp_path / "spool") > 0, "an epoch")
@@ -157,5 +157,6 @@ def test_resuming_what_is_not_paused_says_so(tmp_path: Path) -> None:
         config = configured(tmp_path, sample, scenario)
         assert run("read", config).code == 0
     assert run("resume", config).out == b"the stream was not paused\n"
-    assert run("pause", config, "--wait").out.endswith(b"reads nothing until `spanner-cdc resume`\n")
+    said = f"reads nothing until `spanner-cdc resume {config}`\n"
+    assert run("pause", config, "--wait").out.endswith(said.encode())
     assert run("resume", config).out.startswith(b"resumed; no daemon runs")

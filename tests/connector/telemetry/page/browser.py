@@ -19,7 +19,16 @@ CHROMIUM = shutil.which("chromium")
 _UNSEEN = re.compile(r"<(script|style|title)\b.*?</\1>|<[^>]*\shidden(=\"\")?[^>]*>.*?</(section|p|form)>", re.DOTALL)
 _PROBE = b"""
 addEventListener("securitypolicyviolation", (event) => console.error("CSP " + event.violatedDirective));
+const given = document.currentScript.dataset;
+if (given.token) sessionStorage.setItem("token", given.token);
 setTimeout(() => { document.body.dataset.wide = document.documentElement.scrollWidth - innerWidth;
+  const drawings = [...document.querySelectorAll(".plot svg")];
+  const scales = drawings.map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width);
+  document.body.dataset.scale = Math.min(...scales);
+  document.body.dataset.cut = [...document.querySelectorAll(".plot text")].filter((one) => one.getBBox().x < 0
+    || one.getBoundingClientRect().right > one.closest("svg").getBoundingClientRect().right + 1)
+    .map((one) => one.textContent).join(" ");
+  if (given.clicked) document.querySelector(`footer a[href="${given.clicked}"]`).click();
   document.body.dataset.requests = performance.getEntriesByType("resource").map((one) => one.name).join(" "); }, 1500);
 """
 
@@ -50,21 +59,28 @@ class Page:
 
 
 @contextmanager
-def served(status: dict[str, Any] | None) -> Iterator[str]:
-    """The page's own files with the product's headers, and an answer of /api/status, or none."""
+def served(status: dict[str, Any] | None, token: str = "", clicked: str = "") -> Iterator[str]:
+    """The page's own files with the product's headers, and an answer of /api/status, or none.
+
+    The browser has typed the token, if there is one, and clicks on the link in the end, if there is one.
+    """
     folder = resources.files(product.__package__ or "") / "page"
+
+    probe = f'<script src="/probe.js" data-token="{token}" data-clicked="{clicked}"></script>'.encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/api/status":
+            if path == "/api/status" and token and self.headers["Authorization"] != f"Bearer {token}":
+                self._answer(401, "text/plain", b"")
+            elif path == "/api/status":
                 self._answer(200 if status else 503, "application/json", json.dumps(status).encode())
             elif path == "/probe.js":
                 self._answer(200, "text/javascript", _PROBE)
             elif path in product._PAGE:
                 body = (folder / product._PAGE[path]).read_bytes()
                 if path == "/":
-                    body = body.replace(b"</head>", b'<script src="/probe.js"></script></head>')
+                    body = body.replace(b"</head>", probe + b"</head>")
                 self._answer(200, product._KINDS[path], body)
             else:
                 self._answer(404, "text/plain", b"")
@@ -92,12 +108,12 @@ def served(status: dict[str, Any] | None) -> Iterator[str]:
 
 def opened(
     status: dict[str, Any] | None, folder: Path, *, width: int = 1200, height: int = 1500, dark: bool = False,
-    picture: Path | None = None,
+    picture: Path | None = None, token: str = "", clicked: str = "",
 ) -> Page:  # fmt: skip
     """Opens the page, lets three seconds pass in it, and returns it; with a picture, if one is wanted."""
     assert CHROMIUM is not None
     output = [f"--screenshot={picture}"] if picture else ["--dump-dom"]
-    with served(status) as url:
+    with served(status, token, clicked) as url:
         done = subprocess.run(
             [
                 *(

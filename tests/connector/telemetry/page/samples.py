@@ -106,7 +106,7 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
         "consumers": [
             {
                 "name": "files", "epoch": 1811, "epochs_behind": 1, "lag_seconds": 2.9, "batches": 1200,
-                "events": 270_031, "destination": "files gs://acme-lake/changes",
+                "events": 270_031, "destination": "files in gs://acme-lake/changes (jsonl)",
             },
             {"name": "fraud", "epoch": 1700, "epochs_behind": 112, "lag_seconds": 140.0},
         ],
@@ -127,6 +127,7 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
                 "message": "fraud is behind",
             },
         ],
+        "sink": _sink(alarms),
         "backfills": [
             {
                 "number": 1,
@@ -136,6 +137,23 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
             }
         ],
     }  # fmt: skip
+
+
+def _sink(alarms: tuple[str, ...]) -> dict[str, Any]:
+    """The section of the sink beside those alarms."""
+    stopped = {"Albums": "column Title is INT64 now, and STRING in the destination"}
+    return {
+        "type": "files",
+        "dead_letters": 3 if "dead_letters" in alarms else 0,
+        "restarts": 3 if "sink_restarted" in alarms else 0,
+        "stopped_tables": stopped if "tables_stopped" in alarms else {},
+    }
+
+
+def catching_up() -> dict[str, Any]:
+    """A reader that is three days behind: its partitions are long over by the clock."""
+    status = running()
+    return status | {"time": at(3 * 86400), "watermark": status["watermark"] | {"sealed_lag_seconds": 259200.0}}
 
 
 def _partitions() -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 """The status page in a real browser: states, alarms, unknown values, a phone, and texts that look like markup."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.connector.telemetry.page.browser import CHROMIUM, opened
-from tests.connector.telemetry.page.samples import ALARMS, STATES, running, young
+from tests.connector.telemetry.page.samples import ALARMS, STATES, catching_up, running, young
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 
@@ -29,13 +30,22 @@ def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path
         assert (
             f"{severity.capitalize()}: {message} What to do about {name}. Since 2026-03-01 09:55:00 UTC." in page.text
         )
+    assert "All alarms: docs/operations.md" in page.text
+    assert "stopped: Albums column Title is INT64 now" in page.text
+    assert page.html.count('class="bad"') == 2  # three dead letters, and the stopped table
 
 
 def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
     page = opened(running(), tmp_path)
     for words in (
-        *("replication is healthy", "Watermark lag 1.2 s", "splits 3, merges 1, moves 1", "fraud 112 2 min", "270,031"),
-        *("files delivers to files gs://acme-lake/changes",),
+        *(
+            "replication is healthy",
+            "Not read yet 1.9 s complete up to 09:59:58 UTC",
+            "splits 3, merges 1, moves 1",
+            "fraud 112 2 min",
+            "270,031",
+        ),
+        *("files delivers to files in gs://acme-lake/changes (jsonl)", "Data would be lost in 24.0 h"),
         *("Singers 181,234 61 MB 310", "sales.Invoices 12 4.0 kB unknown", "daemon_failed", "09:31:40 UTC yes"),
     ):
         assert words in page.text
@@ -50,10 +60,33 @@ def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_called_unknown_and_never_0(tmp_path: Path) -> None:
     page = opened(young(), tmp_path)
-    for name in ("Watermark lag", "Sealed lag", "Changes a second", "Retention left", "Spool"):
+    for name in ("Not read yet", "Changes a second", "Data would be lost in", "Spool"):
         assert f"{name} unknown" in page.text
     assert "0.0 s" not in page.text.replace("updated 0.0 s ago", "")
     assert "no partition is known yet" in page.text
+
+
+def test_a_reader_that_catches_up_draws_the_hour_that_it_reads(tmp_path: Path) -> None:
+    page = opened(catching_up(), tmp_path)
+    lanes = re.findall(r'class="lane \w+" x1="([\d.]+)" x2="([\d.]+)"', page.html)
+    assert len(lanes) == 8
+    assert len({start for start, _ in lanes}) > 3  # and not all of them at the left edge
+
+
+def test_names_are_whole_on_a_desktop_and_texts_keep_their_size_on_a_phone(tmp_path: Path) -> None:
+    desktop = opened(running(), tmp_path, width=1440)
+    assert desktop.data("cut") == ""
+    phone = opened(running(), tmp_path, width=500)
+    for page in (desktop, phone):
+        assert float(page.data("scale")) == pytest.approx(1, abs=0.02)  # of the drawings: 12 px are 12 px
+
+
+def test_links_work_with_a_token_and_lead_to_the_documentation_that_is_published(tmp_path: Path) -> None:
+    status = running("Running", "dead_letters")
+    status["build"] = {**status["build"], "documentation": "https://docs.example.com/cdc/"}
+    page = opened(status, tmp_path, token="a-token")
+    assert 'href="https://docs.example.com/cdc/operations.html#alarms"' in page.html
+    assert opened(status, tmp_path, token="a-token", clicked="/api/status").html.count("dead_letters") > 1
 
 
 def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:

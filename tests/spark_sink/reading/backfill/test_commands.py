@@ -69,7 +69,7 @@ def test_read_records_a_backfill_whose_timestamp_is_right_before_the_start(
     assert [table["state"] for table in report[0]["tables"]] == ["planned"] * len(sample.tables)
     other = run("backfill", config, "--table", "Singers")
     assert other.code == 2
-    assert "is not finished: run `spanner-cdc backfill CONFIG` without --table" in other.complaint
+    assert f"is not finished: run `spanner-cdc backfill {config}` without --table" in other.complaint
 
 
 @pytest.mark.emulator
