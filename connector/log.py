@@ -227,34 +227,50 @@ def _whereabouts(error: BaseException, seen: set[int]) -> Iterator[str]:
     yield f"{type(error).__module__}.{type(error).__qualname__}\n"
 
 
-def say(
-    program: str,
-    line: str,
-    *,
-    action: str,
-    level: int = logging.INFO,
-    error: BaseException | None = None,
-    **fields: object,
-) -> None:
-    """Prints a program's line on stderr: as ``program: line`` for people, or as JSON with the fields.
+def say(program: str, line: str, *, action: str, level: int = logging.INFO, **fields: object) -> None:
+    """Logs a program's line on stderr: for people with time, level and the program, or as JSON with the fields.
 
     Args:
-        program: that prints it.
+        program: that logs it.
         line: for people, complete without the fields.
         action: its name.
-        level: of :mod:`logging`; as text, the line says itself what is a warning.
-        error: whose frames and types are printed too, without messages.
+        level: of :mod:`logging`.
         fields: for machines.
     """
     if _is_json():
-        record = logging.LogRecord(program, level, "", 0, line, None, None)
-        record.fields = {"action": action, **fields, **({"frames": whereabouts(error)} if error else {})}
-        text = _json_formatter().format(record)
+        _put(_json_formatter().format(_record(program, level, line, {"action": action, **fields})))
     else:
-        cleared = CLEARED if drawn_on() is sys.stderr else ""
-        text = f"{cleared}{whereabouts(error) if error else ''}{program}: {line}"
+        _put(TextFormatter().format(_record(program, level, f"{program}: {line}", {"action": action})))
+
+
+def complain(program: str, line: str, *, action: str, error: BaseException | None = None, **fields: object) -> None:
+    """Prints the error that ends a program on stderr: as ``program: line`` for people, or as JSON with the fields.
+
+    Args:
+        program: that ends.
+        line: for people, complete without the fields.
+        action: its name.
+        error: whose frames and types are printed too, without messages.
+        fields: for machines.
+    """
+    frames = whereabouts(error) if error else ""
+    if _is_json():
+        node = {"action": action, **fields, **({"frames": frames} if frames else {})}
+        _put(_json_formatter().format(_record(program, logging.ERROR, line, node)))
+    else:
+        _put(f"{frames}{program}: {line}")
+
+
+def _record(program: str, level: int, line: str, fields: dict[str, object]) -> logging.LogRecord:
+    record = logging.LogRecord(program, level, "", 0, line, None, None)
+    record.fields = fields
+    return record
+
+
+def _put(text: str) -> None:
+    cleared = CLEARED if drawn_on() is sys.stderr else ""
     with suppress(OSError):  # a stderr that cannot be written must not change what the process does
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{cleared}{text}\n")
         sys.stderr.flush()
 
 

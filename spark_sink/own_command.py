@@ -1,6 +1,5 @@
 """The end of a sinks' own command, which runs in a process: its exit code, and its error in one line."""
 
-import logging
 import signal
 from collections.abc import Callable
 
@@ -27,7 +26,7 @@ def exit_code_of(work: Callable[[], int], *, verbose: bool) -> int:
     except Exception as error:  # noqa: BLE001
         line, code = line_and_exit_code(error)
         shown = error if verbose else None
-        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
+        log.complain("spanner-cdc", line, action="command_failed", error=shown, exit_code=code)
         return code
     finally:
         give_up_streams()

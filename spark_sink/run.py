@@ -113,11 +113,10 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
             work(events)
     except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
         line, code = line_and_code(error)
-        log.say(
+        log.complain(
             PROGRAM,
             line,
             action="sink_failed",
-            level=logging.ERROR,
             error=error if verbose else None,
             exit_code=code,
             is_transient=code == TRANSIENT,
@@ -412,4 +411,4 @@ def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Cal
 
 def say(line: str, *, action: str, level: int = logging.INFO, **fields: int) -> None:
     """Prints a line of the sink's process (:func:`connector.log.say`)."""
-    log.say(PROGRAM, line, action=action, level=level, error=None, **fields)
+    log.say(PROGRAM, line, action=action, level=level, **fields)

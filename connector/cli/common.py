@@ -1,7 +1,6 @@
 """The parts that every command has: options, one line for an error, an exit code, and signals that drain."""
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -108,7 +107,7 @@ def given_paths() -> dict[str, str]:
 def fail(message: str, code: int, *, verbose: bool) -> NoReturn:
     """Prints one line on stderr, after the traceback with ``verbose``, and exits with that code."""
     error = sys.exc_info()[1] if verbose else None
-    log.say("spanner-cdc", message, action="command_failed", level=logging.ERROR, error=error, exit_code=code)
+    log.complain("spanner-cdc", message, action="command_failed", error=error, exit_code=code)
     sys.exit(code)
 
 

@@ -114,6 +114,17 @@ def test_errors_of_a_command_are_lines_of_json_too(arguments: list[str], words: 
     assert words in line["message"]
 
 
+def test_a_line_of_a_sink_has_time_and_level_and_the_error_that_ends_it_is_a_line_of_a_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.configure(json=False, verbose=False)
+    log.say("spark_sink", "a table stopped", action="table_stopped", level=logging.ERROR, table="T")
+    log.complain("spark_sink", "no space", action="sink_failed", exit_code=1)
+    logged, ended = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR spark_sink: a table stopped", logged)
+    assert ended == "spark_sink: no space"
+
+
 def test_what_children_write_past_the_log_becomes_json(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure(json=True, verbose=False)
     with lines_of_json():

@@ -7,7 +7,6 @@ behaves as the one-process daemon does: the same lock, log, status page, signals
 import argparse
 import asyncio
 import functools
-import logging
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         if isinstance(error, SpoolInUseError) and given.stdin_lifeline:
             code = TRANSIENT  # the daemon of a killed Spark query soon ends
         shown = error if given.verbose else None
-        log.say("spanner-cdc", line, action="command_failed", level=logging.ERROR, error=shown, exit_code=code)
+        log.complain("spanner-cdc", line, action="command_failed", error=shown, exit_code=code)
         return code
 
 

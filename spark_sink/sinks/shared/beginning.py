@@ -42,7 +42,7 @@ def _say(config: Config, spool: Spool, start: SinkStart) -> None:
     skipped = f", and starts after epoch {start.epoch} of the spool at {spool.path}" if lacks_epochs else ""
     log.say(
         PROGRAM,
-        f"{'warning: ' if lacks_epochs else ''}sink {config.sink.name} is new{skipped}: it delivers what was committed"
+        f"sink {config.sink.name} is new{skipped}: it delivers what was committed"
         f" after {format_rfc3339(start.after)}, and its tables are incomplete before that; `spanner-cdc backfill"
         " CONFIG` delivers the rows as they are now",
         action="sink_lacks_epochs" if lacks_epochs else "sink_starts",

@@ -71,7 +71,7 @@ def of_newest_key(
         )
     log.say(
         "spark_sink",
-        f"warning: events of table {table.source} with the key {found} are left out: that table was dropped, and the"
+        f"events of table {table.source} with the key {found} are left out: that table was dropped, and the"
         f" key is {_named(table.primary_key)} now",
         action="former_key_left_out",
         level=logging.WARNING,

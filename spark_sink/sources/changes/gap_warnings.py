@@ -14,7 +14,7 @@ def warning_of_gaps(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
         if manifest.gap is not None:
             log.say(
                 "spark_sink",
-                f"warning: epoch {manifest.epoch} is a gap: what was committed after"
+                f"epoch {manifest.epoch} is a gap: what was committed after"
                 f" {format_rfc3339(manifest.watermark_low)} up to {format_rfc3339(manifest.watermark_high)}"
                 f" is not in the spool ({manifest.gap.reason})",
                 action="epoch_is_a_gap",

@@ -169,7 +169,10 @@ def test_minutes_on_both_sides_of_a_gap_are_written_and_the_gap_is_logged(spool:
         sink.end_input()
         assert sink.code() == 0, sink.said()
     assert {Path(name).parent.name: data.count(b"\n") for name, data in contents(out).items()} == {"00": 1, "09": 2}
-    assert f"warning: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z" in sink.said()
+    assert (
+        f"WARNING spark_sink: epoch {gap} is a gap: what was committed after 2026-03-01T10:00:00.000000005Z"
+        in sink.said()
+    )
 
 
 def test_an_error_of_the_last_delivery_ends_the_sink_with_code_1(spool: SpoolMaker, tmp_path: Path) -> None:

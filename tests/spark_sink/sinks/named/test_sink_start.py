@@ -56,7 +56,7 @@ def test_a_sink_that_starts_at_a_timestamp_writes_the_files_that_the_first_one_h
     assert len(later) == 2
     start = START + 2 * MINUTE - 1
     line = capsys.readouterr().err
-    assert "warning: sink second is new, and starts after epoch 6 of the spool" in line
+    assert "WARNING spark_sink: sink second is new, and starts after epoch 6 of the spool" in line
     assert f"committed after {format_rfc3339(start)}, and its tables are incomplete before that" in line
 
 

@@ -155,9 +155,9 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
         assert bigquery_double.table(scenario.dataset, "Singers").max_staleness == expected
         jobs = bigquery_double.counts.requests["jobs.insert"] + bigquery_double.counts.requests["jobs.query"]
         assert jobs == number, "it is set once"
-    told = [line for line in capsys.readouterr().err.splitlines() if "max_staleness" in line]
+    told = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines() if "max_staleness" in line]
     name = f"{bigquery_double.project}.{scenario.dataset}.Singers"
     assert told == [
-        f"spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
+        f"INFO spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
         for before, after in ((3600, 5400), (5400, 0), (0, 86400))
     ], "what a table is made with is not told"
