@@ -33,7 +33,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         ],
         metrics.spool_bytes,
         metrics.max_bytes,
-        sorted(metrics.stopped_tables),
+        dict(metrics.stopped_tables),
         metrics.dead_letters,
         _holder(metrics) if now - max(watermark, metrics.complete) > BEHIND else None,
         Mended(metrics.standstills, metrics.standstill_at),

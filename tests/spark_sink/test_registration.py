@@ -1,4 +1,4 @@
-"""The registration of the built-in sinks imports no library of any of them."""
+"""The registration of built-in sinks imports no library of them, and that of sources checks the workers' Python."""
 
 import pydoc
 import subprocess
@@ -11,7 +11,9 @@ import pytest
 import connector
 import spark_sink
 from connector.config.sinks import GROUP
+from connector.errors import ConfigurationError
 from spark_sink.built_in import SINKS
+from spark_sink.registration import check_python
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
@@ -68,3 +70,26 @@ def test_the_help_of_the_package_lists_its_functions() -> None:
     text = pydoc.plain(pydoc.render_doc(spark_sink))
     listed = text[text.index("FUNCTIONS") :]
     assert [name for name in spark_sink.__all__ if f"\n    {name}(" in listed] == spark_sink.__all__
+
+
+def python(folder: Path, says: str) -> str:
+    """A Python in a folder of its own, that fails to import."""
+    program = folder / "python3"
+    program.write_text(f'#!/bin/sh\necho "{says}" >&2\nexit 1\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_a_python_without_spark_sink_is_named_with_what_to_set(tmp_path: Path) -> None:
+    other = python(tmp_path, "ModuleNotFoundError: No module named 'spark_sink'")
+    with pytest.raises(ConfigurationError) as raised:
+        check_python(other)
+    line = str(raised.value)
+    assert line.startswith(f"PYSPARK_PYTHON: Spark starts {other} for its workers, which has no module spark_sink")
+    assert f"set PYSPARK_PYTHON={sys.executable}" in line
+
+
+def test_this_python_and_one_that_fails_otherwise_are_left_to_spark(tmp_path: Path) -> None:
+    check_python(sys.executable)
+    check_python("no-such-python")
+    check_python(python(tmp_path, "something else"))

@@ -3,8 +3,8 @@
 An alarm is raised while its condition holds, and has a stable name.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
@@ -21,6 +21,7 @@ CLOCK_OFF = 60 * SECOND
 """From here on this machine's clock is wrong."""
 
 _NEARLY_FULL = 0.9
+_SHOWN_TABLES = 5
 _LONG_PAUSE = _RECENTLY = 3600 * SECOND
 AHEAD = 60 * SECOND
 """By how much a partition is ahead of the one that holds the watermark."""
@@ -115,7 +116,7 @@ class Facts:
         consumers: those of the spool.
         spool_bytes: of its epochs.
         max_bytes: at which the reader waits; 0 if unknown.
-        stopped_tables: tables that the sink has stopped.
+        stopped_tables: why a table is stopped, of those that the sink has stopped.
         dead_letters: rows that became dead letters.
         holder: of the watermark; None if it is not known.
         standstills: times that the watermark was stalled, and queries were restarted.
@@ -131,7 +132,7 @@ class Facts:
     consumers: Sequence[ConsumerLag] = ()
     spool_bytes: int = 0
     max_bytes: int = 0
-    stopped_tables: Sequence[str] = ()
+    stopped_tables: Mapping[str, str] = field(default_factory=dict)
     dead_letters: int = 0
     holder: WatermarkHolder | None = None
     standstills: Mended = Mended()
@@ -323,13 +324,14 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
         forget = f"If it will not return: `spanner-cdc spool PATH --forget {sink.name}`."
         yield Alarm("sink_failed", "ERROR", f"{message}: {sink.message}", f"{hint} {forget}", sink.name)
     if facts.stopped_tables:
-        names = ", ".join(sorted(facts.stopped_tables))
-        yield Alarm(
-            "tables_stopped",
-            "ERROR",
-            f"the sink has stopped tables: {names}",
-            "The status page has the reasons.",
+        shown = sorted(facts.stopped_tables.items())[:_SHOWN_TABLES]
+        more = f" and {left} more" if (left := len(facts.stopped_tables) - len(shown)) else ""
+        tables = ", ".join(f"{table} ({why.rstrip('.')})" for table, why in shown)
+        hint = (
+            "Repair the reason; then `spanner-cdc dead-letters replay CONFIG` writes what came since, and the table"
+            " continues. The others are not affected."
         )
+        yield Alarm("tables_stopped", "ERROR", f"the sink has stopped tables: {tables}{more}", hint)
     if facts.dead_letters:
         message = f"{facts.dead_letters} rows became dead letters since the spool began"
         yield Alarm("dead_letters", "WARNING", message, "`spanner-cdc dead-letters list CONFIG` has them by reason.")

@@ -126,7 +126,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         ],
         held_bytes(epochs),
         max_bytes,
-        [table for report in reports for table in report.stopped],
+        {table: why for report in reports for table, why in report.stopped.items()},
         sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool)),
         retries=merged([*state.retries, *retries_of_others(spool, now)]),
         sink_restarts=restarts(by_name),

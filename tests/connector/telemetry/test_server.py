@@ -236,9 +236,9 @@ def test_alarms_and_errors_are_in_the_status_and_in_the_metrics_and_absent_witho
         async with serve(metrics) as client:
             ill = json.loads((await client.ask("/api/status"))[1])
             assert 'spanner_cdc_alarms{name="tables_stopped",severity="ERROR"} 1.0' in (await client.ask("/metrics"))[1]
-            assert (await client.ask("/readyz"))[:2] == (503, "the sink has stopped tables: Albums\n")
+            assert (await client.ask("/readyz"))[:2] == (503, "the sink has stopped tables: Albums (why)\n")
         assert ill["health"]["healthy"] is False
-        assert ill["health"]["summary"] == "the sink has stopped tables: Albums"
+        assert ill["health"]["summary"] == "the sink has stopped tables: Albums (why)"
         assert [alarm["name"] for alarm in ill["health"]["alarms"]] == ["tables_stopped"]
         assert ill["errors"] == [
             {"time": "1970-01-01T00:00:01.000000Z", "severity": "ERROR", "code": "tables_stopped", "message": "it was"}

@@ -88,7 +88,11 @@ def test_what_is_unknown_raises_no_alarm() -> None:
             "spool_nearly_full",
             "slowest consumer is x",
         ),
-        (replace(WELL, stopped_tables=["B", "A"]), "tables_stopped", "A, B"),
+        (
+            replace(WELL, stopped_tables={"B": "no key", "A": "a type changed."}),
+            "tables_stopped",
+            "A (a type changed), B (no key)",
+        ),
         (replace(WELL, dead_letters=3), "dead_letters", "3 rows"),
         (replace(WELL, state=failed(RUNNING, NOW, "it broke", "", 1)), "stream_failed", "it broke"),
         (replace(WELL, state=replace(RUNNING, state=StreamState.PAUSED)), "paused_for_long", "paused since"),
@@ -103,7 +107,7 @@ def test_each_alarm_says_what_is_wrong_and_what_to_do(facts: Facts, name: str, w
 
 
 def test_errors_come_first() -> None:
-    found = names(replace(WELL, dead_letters=1, stopped_tables=["T"], spool_bytes=950))
+    found = names(replace(WELL, dead_letters=1, stopped_tables={"T": "why"}, spool_bytes=950))
     assert [severity for _, severity in found] == ["ERROR", "WARNING", "WARNING"]
 
 
