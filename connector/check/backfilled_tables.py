@@ -1,13 +1,12 @@
 """The tables and the rows that a new backfill has, by the configuration and ``--table``."""
 
+from collections.abc import Iterable
+
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
-from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.spool.backfill.documents import Backfill
-
-_log = Log(__name__)
 
 
 def tables_of(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableSchema]:
@@ -57,20 +56,22 @@ def conditions_of(stream: OpenStream) -> dict[str, str]:
     return dict(rules.where)
 
 
-def conditions_of_continued(stream: OpenStream, document: Backfill) -> dict[str, str]:
-    """The conditions of a backfill that continues another one: what that one was recorded with, and warns of changes.
+def conditions_of_continued(
+    stream: OpenStream, document: Backfill, left: Iterable[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The conditions with which an unfinished backfill continues, and the tables whose conditions are new.
 
-    A repair has none: its tables are read as a new backfill reads them.
+    Args:
+        stream: the change stream.
+        document: the backfill; a repair has no conditions, and neither has ``source.backfill: false`` new ones.
+        left: its tables that are not done.
+
+    Raises:
+        ConfigurationError: as of :func:`conditions_of`.
     """
+    if stream.config.backfill is None:
+        return document.conditions, []
+    configured, recorded = conditions_of(stream), document.conditions
     if document.is_repair:
-        return conditions_of(stream)
-    rules = stream.config.backfill
-    recorded, configured = document.conditions, {} if rules is None else rules.where
-    changed = [table.table for table in document.tables if recorded.get(table.table) != configured.get(table.table)]
-    if changed:
-        _log.warning(
-            "source.backfill.where has changed: the backfill continues with the conditions that it began with",
-            number=document.number,
-            tables=", ".join(changed),
-        )
-    return recorded
+        return configured, []
+    return configured, sorted(table for table in left if configured.get(table) != recorded.get(table))

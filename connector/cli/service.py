@@ -24,9 +24,11 @@ from connector.daemon import executors
 from connector.daemon import run as service
 from connector.daemon.backfill import BackfillOptions, backfill
 from connector.daemon.read import read
+from connector.daemon.stopped_tables import request_tables
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
 from connector.log import Log
 from connector.reader.stopping import StopRequest
+from connector.spool.reading import Spool
 
 _log = Log(__name__)
 
@@ -76,6 +78,9 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
 @click.command("backfill")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables; repeatable.")
+@click.option("--stop", multiple=True, metavar="TABLE", help="Stop reading this table; repeatable.")
+@click.option("--resume", multiple=True, metavar="TABLE", help="Read a stopped table further; repeatable.")
+@click.option("--restart", multiple=True, metavar="TABLE", help="Read this table from its first row; repeatable.")
 @click.option("--data-boost", is_flag=True, help="Read with Spanner's Data Boost, which does not load the instance.")
 @click.option(
     "--rpc-priority",
@@ -85,22 +90,35 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     help="Priority of the reads at Spanner.",
 )
 @common_options
-def backfill_command(*, common: Common, config: Path, **options: Any) -> None:
+def backfill_command(
+    *,
+    common: Common,
+    config: Path,
+    stop: tuple[str, ...],
+    resume: tuple[str, ...],
+    restart: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Delivers every row of CONFIG's tables as of one timestamp.
 
     Creates the spool if there is none, so that the stream begins right after that timestamp. Continues a backfill that
-    is not finished.
+    is not finished. With --stop, --resume or --restart it only requests that of tables of a backfill that is not
+    finished: a process that reads it follows before its next partitions.
     """
+    if stop or resume or restart:
+        spool = Spool.at(load(config, sections_of("audit")).spool.path)
+        put("; ".join(request_tables(spool, stop=stop, resume=resume, restart=restart)))
+        return
     loaded = load(config)
     refuse(loaded, NEEDS["backfill"])
-    stop = StopRequest(drain_timeout=loaded.drain_timeout)
+    stopping = StopRequest(drain_timeout=loaded.drain_timeout)
 
     async def work() -> None:
         await check_sink(loaded)
         how = BackfillOptions(**options)
-        await backfill(loaded, config, stop, options=how)
+        await backfill(loaded, config, stopping, options=how)
 
-    sys.exit(asyncio.run(until_stopped(stop, work())))
+    sys.exit(asyncio.run(until_stopped(stopping, work())))
 
 
 @click.command("check")

@@ -9,7 +9,7 @@ import click
 from connector.cli.common import Common, common_options, given_paths, print_report, put
 from connector.core.health.hints import with_paths
 from connector.core.health.states import ALIVE, StreamState
-from connector.daemon.states.report import spool_of, status_of, status_text
+from connector.daemon.states.report import objects_report, spool_of, status_of, status_text
 from connector.errors import SpoolError
 from connector.spool.lifecycle import pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
@@ -20,15 +20,19 @@ _POLL = 0.5
 @click.command("status")
 @click.argument("target", metavar="CONFIG|PATH")
 @click.option("--errors", "with_errors", is_flag=True, help="List what went wrong, the newest last.")
+@click.option("--objects", "with_objects", is_flag=True, help="List each table: its backfill, its changes, its errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def status_command(*, common: Common, target: str, with_errors: bool, as_json: bool) -> None:
+def status_command(*, common: Common, target: str, with_errors: bool, with_objects: bool, as_json: bool) -> None:
     """Says how replication is: its state, how far behind it is, why, and what to do.
 
     Reads the spool at PATH, or the one of CONFIG, whether a daemon runs or not. The exit code is 1 if replication is
     not healthy.
     """
-    report = status_of(*spool_of(target), config=given_paths()["config"])
+    spool, most = spool_of(target)
+    report = status_of(spool, most, config=given_paths()["config"])
+    if with_objects:
+        report["objects"] = objects_report(spool)
     print_report(report, status_text(report, with_errors=with_errors), as_json=as_json)
     health = report["health"]
     assert isinstance(health, dict)

@@ -21,6 +21,7 @@ class BackfillRules:
         exclude: shell patterns of the tables that are left out, unless ``--table`` names them.
         where: by the name of a table, a condition in Spanner's SQL that its rows must satisfy.
         max_tasks: the most tasks that read at once; None for what Spark's cores allow.
+        new_tables: whether ``run`` makes a backfill of each table that the stream watches since a later time.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -28,6 +29,7 @@ class BackfillRules:
     exclude: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
     max_tasks: Annotated[int, Ge(1)] | None = None
+    new_tables: bool = False
 
     def __post_init__(self) -> None:
         for table, condition in self.where.items():

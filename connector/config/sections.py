@@ -199,7 +199,8 @@ class SourceConfig(ServerOptions):
     backfill: BackfillRules | None = None
     """``run``: deliver every row as of the start first, then the stream; ``start`` must be now. ``true``, or options:
     ``exclude`` lists patterns of tables that are left out, ``where`` has a condition in SQL for each table whose rows
-    are filtered, ``max_tasks`` limits the tasks that read at once."""
+    are filtered, ``max_tasks`` limits the tasks that read at once, and ``new_tables`` also backfills each table that is
+    watched since later."""
     complete_rows: bool = False
     """Reads the columns that a change stream which captures only changes omits."""
     emulator_host: str | None = Field(default=None, validate_default=True)
@@ -239,7 +240,7 @@ class SourceConfig(ServerOptions):
         try:
             return {} if _SWITCH.validate_python(value) else None
         except ValidationError:
-            raise ValueError("write true, false, or its options exclude, where and max_tasks") from None
+            raise ValueError("write true, false, or its options exclude, where, max_tasks and new_tables") from None
 
     @field_validator("workers", mode="before")
     @classmethod
@@ -275,6 +276,12 @@ class SourceConfig(ServerOptions):
             raise ValueError(
                 f"start {self.start}: with backfill the start is the backfill's timestamp: leave it at now"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _executors_know_no_new_tables(self) -> "SourceConfig":
+        if self.reader == "executors" and self.backfill is not None and self.backfill.new_tables:
+            raise ValueError("backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`")
         return self
 
     @model_validator(mode="after")

@@ -39,6 +39,7 @@ from connector.reader.stopping import StopRequest
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.backfill.documents import Backfill, Why
 from connector.spool.backfill.records import RecordedBackfill, backfills, check_movable, find, record, spool_path
+from connector.spool.backfill.requests import withdraw_requests
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
@@ -126,6 +127,9 @@ def due_at_start(
     """
     known = backfills(spool)
     unfinished = _unfinished(known)
+    if unfinished is not None and unfinished.is_stopped:
+        _log_stopped(unfinished)
+        return None
     if unfinished is not None:
         document = _continued(spool, header, stream, versions, requests, unfinished)
         return document if document.tables else None
@@ -155,6 +159,12 @@ def _due_by_command(
     header = _header(spool, config, stream)
     known = backfills(spool)
     unfinished = _unfinished(known)
+    if unfinished is not None and unfinished.is_stopped:
+        left = ", ".join(unfinished.progress.unfinished)
+        raise SpoolError(
+            f"backfill {unfinished.document.number} is not finished: its tables {left} are stopped",
+            hint="`spanner-cdc backfill CONFIG --resume TABLE` resumes one.",
+        )
     tables = tables_of(stream, patterns)
     if unfinished is None:
         return recorded(
@@ -194,18 +204,20 @@ def _continued(
 ) -> Backfill:
     """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
-    conditions = conditions_of_continued(stream, one.document)
     left = set(one.progress.unfinished)
+    conditions, changed = conditions_of_continued(stream, one.document, left)
     tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
     gone = left.difference(table.table for table in tables)
     is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
     is_sealed = one.document.is_repair and not one.progress.lost
-    if is_sealed or (one.is_open and is_retained and not gone):
+    is_same = not gone and (not changed or one.is_read)
+    if is_sealed or (one.is_open and is_retained and is_same):
         kind = one.document.kind
         _log.info(f"a {kind} continues", action="a_backfill_continues", number=number, timestamp=at, tables=len(left))
         return one.document
     too_old = one.progress.why_lost or "the rows of a backfill are no longer retained"
-    why = "tables of a backfill are no longer watched" if gone else too_old
+    other = "tables of a backfill have other conditions now" if changed else too_old
+    why = "tables of a backfill are no longer watched" if gone else other
     _log.warning(
         f"{why}; what is left is read at a new timestamp, and nothing is missed: the stream has every change since",
         action="backfill_at_new_timestamp",
@@ -271,6 +283,8 @@ def recorded(
         return max(start_after(requests.clock()) - 1, least)
 
     by_name = {table.table: table for table in tables}
+    if not continues:  # of an earlier backfill
+        withdraw_requests(spool, by_name)
     document = record(
         spool,
         header,
@@ -388,6 +402,17 @@ async def delivered(
     state = find(spool, number)
     if state is not None and state.progress.is_done:
         log_done(state)
+    elif state is not None and state.is_stopped:
+        _log_stopped(state)
+
+
+def _log_stopped(one: RecordedBackfill) -> None:
+    _log.warning(
+        "the tables that a backfill has left are stopped; `spanner-cdc backfill CONFIG --resume TABLE` resumes one",
+        action="backfill_stopped",
+        number=one.document.number,
+        tables=", ".join(one.progress.unfinished),
+    )
 
 
 def log_failure(error: BaseException, *, stream_continues: bool = True) -> None:

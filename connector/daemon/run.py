@@ -12,7 +12,8 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.core.health.retries import BACKFILL, LASTING, Cause
 from connector.core.timestamps import SECOND
-from connector.daemon.backfill import BackfillOptions, delivered, log_failure
+from connector.daemon.backfill import log_failure
+from connector.daemon.backfills_of_run import BackfillsOfRun
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
 from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
@@ -21,7 +22,6 @@ from connector.errors import SpannerCdcError, SpoolError
 from connector.log import Log, style_arguments
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
-from connector.spool.backfill.documents import Backfill
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -55,16 +55,11 @@ async def run(
         return
     metrics = ReaderMetrics()
     sink = _sink(config, path, stop, metrics=metrics, patience=patience, alone=False)
-    due: asyncio.Future[Backfill] = asyncio.get_running_loop().create_future()
-
-    async def backfill() -> None:
-        document = await due
-        await delivered(config, path, stop, document, options=BackfillOptions(), metrics=metrics, patience=patience)
-
+    backfills = BackfillsOfRun(config, path, stop, metrics=metrics, patience=patience)
     writing = asyncio.create_task(sink.run(), name="sink")
-    filling = asyncio.create_task(backfill(), name="backfill")
+    filling = asyncio.create_task(backfills.run(), name="backfill")
     reading = asyncio.create_task(
-        read(config, stop, metrics=metrics, on_open=on_open, on_backfill=due.set_result),
+        read(config, stop, metrics=metrics, on_open=on_open, on_backfill=backfills.add),
         name="daemon",
     )
     waits = sink_type(config.sink.type).waits_for_backfill
@@ -74,7 +69,8 @@ async def run(
         if writing.done():
             stop.request()
         elif reading.exception() is None:
-            if waits and due.done():
+            backfills.finish()
+            if waits:
                 await asyncio.wait({writing, filling}, return_when=asyncio.FIRST_COMPLETED)
             _log.info("the daemon is done; the sink delivers what is left")
         await reading
@@ -84,8 +80,9 @@ async def run(
         raise
     finally:
         has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
-        if has_failed or not due.done():  # what a killed backfill has not sealed is read again by the next run
+        if has_failed:  # what a killed backfill has not sealed is read again by the next run
             filling.cancel()
+        backfills.finish()
         sink.finish(again=not has_failed)
         await asyncio.wait({writing, filling})
         for task in (writing, filling):

@@ -172,6 +172,7 @@ class Status(msgspec.Struct):
     queries: Queries
     errors: list[dict[str, Any]]
     backfills: list[dict[str, Any]]
+    objects: list[dict[str, Any]]
     figures: dict[str, float]
     retention: Retention | UnsetType = UNSET
     window: dict[str, Any] | UnsetType = UNSET

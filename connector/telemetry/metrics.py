@@ -90,6 +90,7 @@ class ReaderMetrics:
     failed_sinks: list[FailedSink] = field(default_factory=list)
     cuts: dict[str, CutReport] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
+    watched: tuple[str, ...] = ()
     mods_by_type: Counter[str] = field(default_factory=Counter)
     newest_epoch: int = 0
     retention: int = 0

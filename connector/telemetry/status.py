@@ -17,6 +17,7 @@ from connector.telemetry.exporter import figures, lag, runway
 from connector.telemetry.health import facts_of
 from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
+from connector.telemetry.objects import objects_of
 from connector.version import documentation, installed_version
 
 STUCK_AFTER = 30.0
@@ -106,6 +107,9 @@ class Reporter:
             queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
             errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
+            objects=objects_of(
+                {*metrics.watched, *metrics.tables}, metrics.backfills, metrics.stopped_tables, metrics.errors()
+            ),
             figures=figures(metrics),
             retention=self._retention(),
             window=dict(metrics.window) or UNSET,

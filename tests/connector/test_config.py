@@ -393,5 +393,8 @@ def test_a_condition_of_a_backfill_that_cannot_stand_between_parentheses_is_refu
         "source.backfill.max_tasks: Input should be greater than or equal to 1"
     ]
     assert errors(source={**SOURCE, "backfill": "often"}) == [
-        "source.backfill: write true, false, or its options exclude, where and max_tasks"
+        "source.backfill: write true, false, or its options exclude, where, max_tasks and new_tables"
+    ]
+    assert errors(source={**SOURCE, "backfill": {"new_tables": True}, "reader": "executors"}) == [
+        "source: backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`"
     ]

@@ -13,7 +13,7 @@ from connector.core.health.hints import with_paths
 from connector.core.health.retries import merged
 from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_lag, format_rfc3339
-from connector.daemon.backfill_report import Report, incompleteness, lacking, rejected
+from connector.daemon.backfill_report import Report, described, incompleteness, lacking, rejected
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
@@ -22,6 +22,7 @@ from connector.spool.reading import Spool
 from connector.spool.retention.floor import floor_of
 from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts
 from connector.spool.summaries import EpochSummary, held_bytes
+from connector.telemetry.objects import line_of, objects_of
 from connector.telemetry.retrying import retries_of_others
 
 _SHOWN_ERRORS = 20
@@ -96,6 +97,22 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: s
             "used": round(used, 4),
         }
     return report
+
+
+def objects_report(spool: Spool) -> list[dict[str, object]]:
+    """The state of each table, as :func:`connector.telemetry.objects.objects_of` describes it.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
+    tables: set[str] = set()
+    if spool.storage.exists("spool.json"):
+        tables.update(spool.header().schema_keys)
+    if latest := spool.latest():
+        tables.update(spool.manifest(latest).schema_keys)
+    reports = reports_of(spool).values()
+    stopped = {table: why for report in reports for table, why in report.stopped.items()}
+    return objects_of(tables, [described(one) for one in backfills(spool)], stopped, errors_of(spool))
 
 
 def _complete(cut: CutReport | None) -> Report:
@@ -192,6 +209,7 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         f"  {alarm['severity']} {alarm['name']}: {alarm['message']}. {alarm['hint']}"
         for alarm in _parts(health, "alarms")
     ]
+    lines += [line_of(one) for one in _parts(report, "objects")]
     errors = [ErrorEvent.model_validate(one) for one in _parts(report, "errors")]
     if with_errors:
         lines += [_line(event) for event in errors[-_SHOWN_ERRORS:]] or ["  no errors are recorded"]

@@ -2,6 +2,7 @@
 
 They are::
 
+    backfills/requests.json         which tables users have stopped, or want to have read again
     backfills/<n>/announced.json    the tables, before the timestamp is chosen; replaced by backfill.json
     backfills/<n>/backfill.json     timestamp, tables, why; written once, before anything is read
     backfills/<n>/spool.json        the header of its spool, whose epochs are partitions of tables
@@ -26,8 +27,9 @@ Why = Literal["start", "command", "repair"]
 """``start``: the spool was created with it; ``command``: it was made later; ``repair``: it has only rows that differed
 at the destination, and was filled before it was recorded."""
 
-TableState = Literal["planned", "reading", "read", "done", "failed"]
-"""``read``: all is in the spool; ``done``: the sink has delivered it; ``failed``: with the reason."""
+TableState = Literal["planned", "reading", "read", "done", "failed", "stopped"]
+"""``read``: all is in the spool; ``done``: the sink has delivered it; ``failed``: with the reason; ``stopped``: a user
+has stopped it, which no report in the spool says, but the requests beside it do."""
 
 
 class _Document(BaseModel):

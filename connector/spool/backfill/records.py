@@ -18,6 +18,7 @@ from connector.spool.backfill.documents import (
     TableProgress,
     Why,
 )
+from connector.spool.backfill.requests import stopped_tables, with_stops
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.storage.store import contents
@@ -46,6 +47,12 @@ class RecordedBackfill:
     def is_read(self) -> bool:
         """True if all rows are in its spool."""
         return all(table.state in ("read", "done") for table in self.progress.tables)
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if users have stopped all tables that are not done."""
+        left = [table.state for table in self.progress.tables if table.state != "done"]
+        return bool(left) and all(state == "stopped" for state in left)
 
     @property
     def whole_tables(self) -> frozenset[str]:
@@ -85,7 +92,10 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
         document = document_of(own)
     except FileNotFoundError:
         return None
-    return RecordedBackfill(document, own, progress_of(own, document))
+    progress = progress_of(own, document)
+    if not progress.is_done and not document.is_repair:
+        progress = with_stops(progress, stopped_tables(spool))
+    return RecordedBackfill(document, own, progress)
 
 
 def document_of(own: Spool) -> Backfill:

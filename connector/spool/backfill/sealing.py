@@ -201,6 +201,7 @@ def progress(
     delivered: int,
     now: int,
     failure: str = "",
+    failing: Collection[str] | None = None,
     lost: bool = False,
 ) -> BackfillProgress:
     """The state of each table. Pure.
@@ -211,7 +212,8 @@ def progress(
         sealed: the partitions that are in the spool.
         delivered: the last epoch that the sink is done with.
         now: Unix nanoseconds.
-        failure: why the tables that are not read completely cannot be read at present.
+        failure: why tables that are not read completely cannot be read at present.
+        failing: the tables that it is about; None for all.
         lost: whether they cannot be read at this timestamp any more.
     """
     by_table: dict[str, list[SealedPart]] = {}
@@ -228,7 +230,7 @@ def progress(
         state: TableState = "reading" if own else "planned"
         if is_read:
             state = "done" if last <= delivered else "read"
-        elif failure:
+        elif failure and (failing is None or table.table in failing):
             state = "failed"
         tables.append(
             TableProgress(

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -16,10 +17,11 @@ from pyspark.sql import Row, SparkSession
 
 from connector.config.sections import SourceConfig
 from connector.envelope.envelope import Source
-from connector.errors import VersionRetentionError
+from connector.errors import SpoolInUseError, VersionRetentionError
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill, BackfillProgress
-from connector.spool.backfill.records import write_progress
+from connector.spool.backfill.records import progress_of, write_progress
+from connector.spool.backfill.requests import requests_of, withdraw_requests
 from connector.spool.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.spool.manifest import BackfillPart
 from spark_sink.errors import clear_line
@@ -111,6 +113,9 @@ class BackfillJob:
         self._written: BackfillProgress | None = None
         self._written_at = self._pruned_at = 0.0
         self._failure = ""
+        self._failing: Sequence[str] | None = None
+        self._stream = feed.stream
+        self._restarted = set[str]()
         self._is_lost = False
         spark.dataSource.register(BackfillPartitions)
 
@@ -122,12 +127,11 @@ class BackfillJob:
             SpannerCdcError, PySparkException, Py4JError: one clear line; the next process continues.
         """
         try:
-            self._plan_tables()
             while not stopping.is_set() and (left := self._left()):
                 if self._has_room(stopping):
                     self._read(self._wave(left), stopping)
         except VersionRetentionError as error:
-            self._failure, self._is_lost = str(error), True
+            self._failure, self._failing, self._is_lost = str(error), None, True
             raise
         except JOB_ERRORS as error:
             self._failure = clear_line(error)
@@ -152,6 +156,7 @@ class BackfillJob:
             delivered=sink.epoch if sink else 0,
             now=time.time_ns(),
             failure=self._failure,
+            failing=self._failing,
             lost=self._is_lost,
         )
         self._written_at = clock
@@ -162,21 +167,51 @@ class BackfillJob:
             self._written = state
 
     def _left(self) -> list[Remaining]:
-        return remaining(self._document, self._plans.by_table, self._writer.sealed)[1]
-
-    def _plan_tables(self) -> None:
-        """Plans the tables that have no plan; all plans are durable before the first partition is read."""
-        unplanned, _ = remaining(self._document, self._plans.by_table, self._writer.sealed)
+        """The partitions that are to be read now: of tables that no user has stopped, each of which has a plan then."""
+        requests = {} if self._document.is_repair else requests_of(self._stream)
+        stopped = {table for table, request in requests.items() if request == "stop"}
+        self._restart([table for table, request in requests.items() if request == "restart"])
+        tables = self._document.tables
+        unplanned = [index for index in self._remaining()[0] if tables[index].table not in stopped]
         if unplanned:
-            self._plans.make(unplanned)
+            self._plan(unplanned)
+        return [one for one in self._remaining()[1] if one.part.table not in stopped]
+
+    def _plan(self, indexes: Sequence[int]) -> None:
+        """Plans tables; an error is the one of the table that it is about, or of all."""
+        try:
+            self._plans.make(indexes)
+        except Exception:
+            self._failing = [self._plans.table] if self._plans.table else None
+            raise
+
+    def _remaining(self) -> tuple[list[int], list[Remaining]]:
+        return remaining(self._document, self._plans.by_table, self._writer.sealed)
+
+    def _restart(self, names: Sequence[str]) -> None:
+        """Plans tables again, at the same timestamp, that users want to have read from their first row.
+
+        Not one that is done: sinks may have forgotten which of its rows were deleted since.
+        """
+        done = {table.table for table in progress_of(self._own, self._document).tables if table.state == "done"}
+        for index, table in enumerate(self._document.tables):
+            if table.table in names and table.table not in self._restarted:
+                if table.table not in done:
+                    say(f"table {table.table} is read again from its first row", action="table_restarted")
+                    self._plan([index])
+                self._restarted.add(table.table)
+        for name in names:
+            with suppress(SpoolInUseError):  # while another request is written; the next wave deletes it
+                withdraw_requests(self._stream, [name], only="restart")
+                self._restarted.discard(name)
 
     def _plan_again(self, why: str) -> None:
         """Plans the tables that are not read completely once more, at the same timestamp."""
-        tables = sorted({left.table for left in self._left()})
+        tables = sorted({left.table for left in self._remaining()[1]})
         names = ", ".join(self._document.tables[index].table for index in tables)
         again = "read again from their first row, and delivered rows again with the same uuid"
         say(f"{why}; {again}: {names}", action="tables_read_again")
-        self._plans.make(tables)
+        self._plan(tables)
 
     def _has_room(self, stopping: threading.Event) -> bool:
         """Waits until the sink has delivered enough; False if ``stopping`` was set before."""
@@ -195,6 +230,7 @@ class BackfillJob:
         fitting = room // self._largest if self._largest else self._cores
         first = self._writer.epoch + 1
         self._parts = [one.part for one in left[: max(1, min(self._most_tasks, fitting))]]
+        self._failing = [part.table for part in self._parts]
         keys = {table.table: table.schema_key for table in self._document.tables}
         return [
             Task(index, first + index, keys[part.table], self._plans.by_table[part.table].partitions[part.partition])

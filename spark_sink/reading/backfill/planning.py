@@ -26,6 +26,7 @@ class TablePlans:
 
     Attributes:
         by_table: the newest plan of each table that has one.
+        table: the table that is being divided; empty between calls, and while Spanner is connected.
 
     Raises:
         SpoolError: from every method, if the spool cannot be read or written.
@@ -38,6 +39,7 @@ class TablePlans:
         self._data_boost = data_boost
         self._dialect = BY_NAME[document.dialect]
         self.by_table = plans(own, document.tables)
+        self.table = ""
 
     def make(self, tables: Iterable[int]) -> None:
         """Divides tables, given by their index, into partitions; each plan is durable when this returns.
@@ -49,9 +51,12 @@ class TablePlans:
             VersionRetentionError: the timestamp is no longer retained.
             SpannerCdcError: Spanner cannot be reached, or refuses.
         """
+        self.table = ""
         with self._opened() as snapshot:
             for index in tables:
+                self.table = self._document.tables[index].table
                 self._make(snapshot, index)
+        self.table = ""
 
     @contextmanager
     def _opened(self) -> Iterator[Snapshot]:

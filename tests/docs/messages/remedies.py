@@ -71,6 +71,7 @@ OF_ACTIONS = {
     "backfill_at_new_timestamp": "Nothing; give the database a longer `version_retention_period` if it recurs.",
     "backfill_failed": "Mend what the line names, then start again: the backfill continues by partition.",
     "backfill_rejected": "The line says it; the rest of the backfill is delivered.",
+    "backfill_stopped": "Resume them once they are to be delivered; until then deletes in them are remembered.",
     "backfill_too_slow": "Give Spark more cores, use Data Boost, or set a longer `version_retention_period`.",
     "changes_are_applied_without_what_the": "Nothing, if the columns or tables were dropped on purpose.",
     "clock_failed": "Nothing, unless it lasts: then Spanner cannot be reached.",
@@ -120,6 +121,7 @@ OF_ACTIONS = {
     "watermark_stalled": (
         "Nothing at first: queries are sent again. See [stalled](../operations.md#when-the-watermark-is-stalled)."
     ),
+    "whether_the_change_stream_watches_new": "Nothing; the next look is half a minute later. The line has the reason.",
     "worker_killed": "See whether the machine swaps, or has too few cores for `source.workers`.",
     "worker_replaced": "Nothing, unless it recurs: see whether the machine is out of memory.",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.core.timestamps import format_rfc3339, parse
+from connector.spool.backfill.records import find
 from connector.spool.reading import Spool
 from emulator import Workload
 from tests.integration.commands import Background, configuration, run
@@ -78,3 +79,35 @@ def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_
     assert format_rfc3339(snapshots[0]["sort_keys"][1] + 1) == format_rfc3339(
         Spool.at(tmp_path / "spool").header().start
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_table_that_comes_later_is_backfilled_beside_the_stream_and_rows_that_rules_omit_are_not(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample = database()
+    with sample.database.batch() as batch:
+        batch.insert("Singers", ["SingerId"], [[1], [2], [3]])
+        batch.insert("Albums", ["SingerId", "AlbumId"], [[1, 1]])
+    rules = {"new_tables": True, "exclude": ["Albums"], "where": {"Singers": "SingerId > 1"}}
+    config = config_of(tmp_path, sample, backfill=rules)
+    spool = Spool.at(tmp_path / "spool")
+
+    def is_done(number: int) -> bool:
+        one = find(spool, number)
+        return one is not None and one.progress.is_done
+
+    with Background("run", config, log=tmp_path / "run.log") as service:
+        service.until(lambda: is_done(1), "the backfill of the start is done", timeout=300)
+        sample.run_ddl("CREATE TABLE Later (Id INT64) PRIMARY KEY (Id)")
+        with sample.database.batch() as batch:
+            batch.insert("Later", ["Id"], [[7]])
+        service.until(lambda: is_done(2), "the backfill of the new table is done", timeout=300)
+        objects = json.loads(run("status", config, "--objects", "--json").out)["objects"]
+        assert service.stop(timeout=120).code == 0, service.said
+    states = {one["table"]: one["backfill"]["state"] for one in objects}
+    assert (states["Later"], states["Singers"], states["Albums"]) == ("completed", "completed", "not_started")
+    snapshots = [event for event in events(tmp_path / "events") if event["source_metadata"]["snapshot"]]
+    keys = sorted((event["object"], next(iter(event["payload"].values()))) for event in snapshots)
+    assert keys == [("Later", 7), ("Singers", 2), ("Singers", 3)]

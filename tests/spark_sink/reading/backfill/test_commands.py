@@ -13,6 +13,7 @@ import pytest
 
 from connector.cli.spool_reports import spool_report, spool_text
 from connector.config import SourceConfig
+from connector.config.backfill_rules import BackfillRules
 from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill import _lost, due_at_start
@@ -175,6 +176,29 @@ def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfil
         assert (again.number, again.continues) == (2, 1)
         assert {table.table for table in again.tables} == {table.table for table in document.tables} - {name}
         assert unfinished_tables(spool) == {table.table for table in again.tables}
+
+
+def test_tables_that_are_left_are_read_at_a_new_timestamp_with_conditions_that_have_changed(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, names = Spool.at(tmp_path), [table.table for table in document.tables]
+        states = (
+            TableProgress(table=names[0], state="done"),
+            *(TableProgress(table=name, state="failed") for name in names[1:]),
+        )
+        write_progress(own, BackfillProgress(updated=T, tables=states))
+
+        def again(where: dict[str, str]) -> Backfill | None:
+            source = source_of(server).model_copy(update={"backfill": BackfillRules(where=where)})
+            return asyncio.run(due(source, spool, spool.header()))
+
+        assert again({names[0]: "it is done"}) == document
+        changed = again({names[1]: "TRUE"})
+        assert changed is not None
+        assert (changed.number, changed.continues, changed.conditions) == (2, 1, {names[1]: "TRUE"})
+        assert {table.table for table in changed.tables} == set(names[1:])
+        assert again({names[1]: "TRUE"}) == changed
+        assert asyncio.run(due(source_of(server), spool, spool.header())) == changed, "no rules are no new ones"
 
 
 def test_a_backfill_that_is_older_than_the_retention_is_continued_at_a_new_timestamp_at_once(tmp_path: Path) -> None:

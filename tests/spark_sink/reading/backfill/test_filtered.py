@@ -1,7 +1,8 @@
-"""A backfill leaves out the tables and rows that `source.backfill` omits, and reads with as few tasks as it says."""
+"""Backfills by the rules of `source.backfill`: tables, rows and tasks, and tables that come later."""
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import cast
 
@@ -11,17 +12,21 @@ from pyspark.sql import SparkSession
 from connector.check.conditions import errors_of_conditions
 from connector.check.starts import start_after
 from connector.config import SourceConfig, validated
+from connector.config.loading import load
 from connector.daemon.backfill import due_at_start
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.backfills_of_run import backfill_of_new_tables
 from connector.reader.change_stream import opened
 from connector.spanner.versions import RowVersions
-from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import find, spool_of
+from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress
+from connector.spool.backfill.records import backfills, find, record, spool_of, write_progress
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize, sole_writer
 from emulator import SampleDatabase
 from spark_sink.reading.backfill.job import ReadOptions
 from spark_sink.sinks.shared.feed import Feed
+from tests.connector.spool.backfill.builders import schema
+from tests.integration.commands import configuration
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.reading.backfill.jobs import InProcessJob, _Session, payloads
 
@@ -95,3 +100,35 @@ def test_check_names_each_condition_that_spanner_does_not_take(database: MakeDat
         "source.backfill.where.Albums",
     ]
     assert "Nothing" in found[0]
+
+
+def test_a_new_table_that_is_not_excluded_is_recorded_once(database: MakeDatabase, tmp_path: Path) -> None:
+    sample = database()
+    rules = {"new_tables": True, "exclude": ["Log*"], "where": {"Later": "Id > 1"}}
+    config = load(configuration(tmp_path, sample, source={"backfill": rules}))
+    spool, now = Spool.at(tmp_path / "spool"), time.time_ns() // 1000 * 1000
+    watched = [schema(table.name) for table in sample.tables]
+    header = initialize(spool, config.source.name, now + 1, "now", watched, default_schema=sample.database_id)
+
+    def due() -> Backfill | None:
+        return asyncio.run(backfill_of_new_tables(config))
+
+    def finish(document: Backfill) -> None:
+        tables = tuple(TableProgress(table=table.table, state="done") for table in document.tables)
+        write_progress(spool_of(spool, document.number), BackfillProgress(updated=now, tables=tables))
+
+    sample.run_ddl(
+        "CREATE TABLE Later (Id INT64) PRIMARY KEY (Id)", "CREATE TABLE LogOfLater (Id INT64) PRIMARY KEY (Id)"
+    )
+    assert due() is None, "the backfill of the start comes first"
+    first = record(
+        spool, header, watched[:1], after=0, timestamp=lambda: now, why="start", dialect="googlesql", now=now
+    )
+    assert due() is None, "it is not finished"
+    finish(first)
+    later = due()
+    assert later is not None
+    assert [(table.table, table.where) for table in later.tables] == [("Later", "Id > 1")]
+    finish(later)
+    assert due() is None
+    assert len(backfills(spool)) == 2

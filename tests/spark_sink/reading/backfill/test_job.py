@@ -10,11 +10,12 @@ import orjson
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from connector.errors import VersionRetentionError
+from connector.errors import StreamError, VersionRetentionError
 from connector.spanner.snapshot import result_rows, segments
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import plans, progress_of
+from connector.spool.backfill.records import find, plans, progress_of
+from connector.spool.backfill.requests import requests_of, withdraw_requests, write_request
 from connector.spool.reading import Spool
 from emulator import Fault, FaultKind, FaultPlan, ScriptedServer
 from emulator.scenario.contents_at import contents_at
@@ -65,6 +66,58 @@ def test_a_job_that_is_killed_between_waves_reads_no_partition_twice(tmp_path: P
         sealed = [manifest.backfill for manifest in own.manifests(1, own.latest())]
     assert len({(part.table, part.plan, part.partition) for part in sealed if part}) == len(sealed)
     assert {plan.plan for plan in plans(own, document.tables).values()} == {1}
+
+
+def test_a_table_that_is_stopped_is_read_further_once_it_is_resumed(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        spool, names = Spool.at(tmp_path), [table.table for table in document.tables]
+        killed_before(server, own, document, 2)
+        write_request(spool, names[-2:], "stop")
+        read_all(server, own, document)
+        one = find(spool, document.number)
+        assert one is not None
+        states = {table.table: table.state for table in one.progress.tables}
+        assert states == {name: "stopped" if name in names[-2:] else "read" for name in names}
+        assert not one.is_stopped, "what is read is still to be delivered"
+        withdraw_requests(spool, names[-2:], only="stop")
+        read_all(server, own, document)
+        assert payloads(own) == expected(server, own, document)
+    assert set(uuids(own).values()) == {1}
+
+
+def test_a_table_that_is_restarted_is_read_again_at_the_same_timestamp_and_no_other(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        spool, name = Spool.at(tmp_path), document.tables[0].table
+        read_all(server, own, document)
+        write_request(spool, [name, "Unknown"], "restart")
+        read_all(server, own, document)
+        once, twice = expected(server, own, document), payloads(own)
+        assert twice.pop(name) == once[name] + once.pop(name)
+        assert twice == once
+        assert requests_of(spool) == {}
+        read_all(server, own, document)
+        assert {plan.table for plan in plans(own, document.tables).values() if plan.plan > 1} == {name}
+
+
+def test_an_error_of_a_table_is_its_own(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        with job_of(server, own, document) as job:
+            make = job._plans._make
+            failing = document.tables[1].table
+
+            def make_but_one(snapshot: Any, index: int) -> None:
+                if index == 1:
+                    raise StreamError(f"cannot read table {failing}")
+                make(snapshot, index)
+
+            job._plans._make = make_but_one  # type: ignore[method-assign]
+            with pytest.raises(StreamError):
+                job.run(threading.Event())
+        failed = {table.table: table.why for table in progress_of(own, document).tables if table.state == "failed"}
+    assert failed == {failing: f"cannot read table {failing}"}
 
 
 def test_a_lost_session_divides_unfinished_tables_again_at_the_same_timestamp(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The backfills beside a stream are delivered one after the other, and the service ends once they are."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connector.config import validated
+from connector.core.timestamps import SECOND
+from connector.daemon import backfills_of_run
+from connector.daemon.backfills_of_run import BackfillsOfRun
+from connector.daemon.sink_process import Patience
+from connector.errors import UnreachableError
+from connector.reader.stopping import StopRequest
+from connector.spool.backfill.documents import Backfill
+from connector.telemetry.metrics import ReaderMetrics
+from tests.connector.daemon.sink_runs import in_a_loop
+
+SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
+
+
+def document(number: int) -> Backfill:
+    return Backfill(number=number, timestamp=1, why="start", dialect="googlesql", tables=(), recorded_at=1)
+
+
+def backfills(**rules: object) -> BackfillsOfRun:
+    config = validated({"source": {**SOURCE, "backfill": rules}})
+    stop = StopRequest(drain_timeout=SECOND)
+    return BackfillsOfRun(config, Path("c.yaml"), stop, metrics=ReaderMetrics(), patience=Patience())
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the backfills that were delivered."""
+    found: list[int] = []
+
+    async def delivered(config: object, path: object, stop: object, one: Backfill, **_: Any) -> None:
+        await asyncio.sleep(0)
+        found.append(one.number)
+
+    monkeypatch.setattr(backfills_of_run, "delivered", delivered)
+    return found
+
+
+@in_a_loop
+async def test_what_is_due_is_delivered_also_if_reading_has_ended(done: list[int]) -> None:
+    beside = backfills()
+    running = asyncio.create_task(beside.run())
+    await asyncio.sleep(0)
+    beside.add(document(1))
+    beside.finish()
+    await running
+    assert done == [1]
+    idle = backfills()
+    idle.finish()
+    await idle.run()
+    assert done == [1]
+
+
+@in_a_loop
+async def test_new_tables_are_looked_for_until_reading_ends_whatever_error_a_look_meets(
+    done: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([None, UnreachableError("Spanner does not answer"), document(2), None])
+
+    async def look(config: object) -> Backfill | None:
+        found = next(looks, None)
+        if isinstance(found, Exception):
+            raise found
+        if found is None and done == [1, 2]:
+            beside.finish()
+        return found
+
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    beside = backfills(new_tables=True)
+    beside.add(document(1))
+    await asyncio.wait_for(beside.run(), 60)
+    assert done == [1, 2]
