@@ -18,6 +18,7 @@ NOT_IMPORTED = {
     "coverage": "started as a program",
     "import-linter": "started as a program",
     "mkdocs": "started as a program",
+    "mkdocs-material": "a theme",
     "mypy": "started as a program",
     "pytest-timeout": "a plugin",
     "ruff": "started as a program",
@@ -91,7 +92,7 @@ def test_all_is_every_extra_that_users_install() -> None:
     assert declared("all") == declared()
     (everything,) = project()["optional-dependencies"]["all"]
     assert set(re.findall(r"\[(.*)\]", everything)[0].split(",")) == EXTRAS
-    assert project()["optional-dependencies"].keys() == EXTRAS | {"all", "bench", "dev", "lakehouse"}
+    assert project()["optional-dependencies"].keys() == EXTRAS | {"all", "bench", "dev", "docs", "lakehouse"}
 
 
 def test_the_extra_lakehouse_installs_a_pyspark_that_every_table_format_has_a_library_for() -> None:
