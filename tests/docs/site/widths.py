@@ -58,7 +58,7 @@ def _served(site: Path) -> Iterator[str]:
 
 
 def cut(site: Path) -> list[str]:
-    """What is cut: the page, the width of the screen, and how the table or block begins.
+    """The tables and blocks that are cut: each one's page, the width of the screen, and its first words.
 
     All pages are shown as one, within the frame that the theme gives to each: a browser is done with that in seconds.
     """
