@@ -12,7 +12,6 @@ from connector.config.sinks import SinkConfig
 from connector.config.values import Duration
 from connector.core.timestamps import SECOND
 from connector.spool.storage.locations import absolute, expanded
-from spark_sink.sinks.tables.reserved_names import refused_property
 
 Format = Literal["delta", "iceberg", "parquet"]
 Mode = Literal["merge", "append", "history"]
@@ -127,8 +126,6 @@ class TableOptions:
             raise ValueError("deletes: mode append has a row for each change, deletes among them")
         if self.mode == "history" and self.deletes == "flag":
             raise ValueError("deletes: mode history has the versions of deleted rows in any case")
-        if why := refused_property(self.format, self.properties):
-            raise ValueError(f"table_properties: {why}")
 
     @property
     def where(self) -> str:

@@ -13,13 +13,20 @@ whole.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-COMMIT_TIMESTAMP, SEQUENCE, DELETED = "_commit_timestamp", "_change_sequence_number", "_is_deleted"
+TIMESTAMP, TYPE, SEQUENCE, DELETED = "_change_timestamp", "_mod_type", "_change_sequence_number", "_is_deleted"
 CAPTURED = "_captured"
 
+FORMER: Mapping[str, str] = {TIMESTAMP: "_commit_timestamp", TYPE: "_change_type"}
+"""Columns that are added, with the names that typed rows have for them, and tables that an older version created.
+
+Delta's change data feed keeps these names for itself.
+"""
+
 MERGED: Mapping[str, str] = {
-    COMMIT_TIMESTAMP: "timestamp",
+    TIMESTAMP: "timestamp",
     SEQUENCE: "string",
     DELETED: "boolean",
     CAPTURED: "array<string>",
@@ -27,15 +34,15 @@ MERGED: Mapping[str, str] = {
 """The columns that a merged row has beside those of Spanner."""
 
 APPENDED: Mapping[str, str] = {
-    "_change_type": "string",
-    COMMIT_TIMESTAMP: "timestamp",
+    TYPE: "string",
+    TIMESTAMP: "timestamp",
     SEQUENCE: "string",
     "_uuid": "string",
     DELETED: "boolean",
     "_present": "array<string>",
     "_epoch": "bigint",
 }
-"""The columns that an appended row has beside those of Spanner, as :func:`spark_sink.typed` adds them."""
+"""The columns that an appended row has beside those of Spanner: those that :func:`spark_sink.typed` adds."""
 
 VALID_FROM, VALID_TO, IS_CURRENT, END = "_valid_from", "_valid_to", "_is_current", "_end_sequence_number"
 
@@ -45,7 +52,7 @@ VERSIONED: Mapping[str, str] = {
     IS_CURRENT: "boolean",
     SEQUENCE: "string",
     END: "string",
-    "_change_type": "string",
+    TYPE: "string",
     "_present": "array<string>",
     CAPTURED: "array<string>",
     DELETED: "boolean",
@@ -66,6 +73,17 @@ Where rows are whole, the second one says whether there are values, and not only
 """
 
 
+def own_names(found: Iterable[str]) -> dict[str, str]:
+    """The names that the columns of :data:`FORMER` have in a table with these columns."""
+    there = {name.lower() for name in found}
+    return {name: former if former in there else name for name, former in FORMER.items()}
+
+
+def added_columns(mode: str, own: Mapping[str, str]) -> dict[str, str]:
+    """The columns that are added in a mode, by the names that a table has for them, with their types."""
+    return {own.get(name, name): kind for name, kind in ADDED[mode].items()}
+
+
 @dataclass(frozen=True, slots=True)
 class LakeTable:
     """A table of the destination.
@@ -76,6 +94,7 @@ class LakeTable:
         columns: those of Spanner by name, with their types in Spark SQL.
         types: Spanner's types of these columns; empty where the type has changed.
         primary_key: the columns of the key in Spanner, in its order.
+        own: the names of the columns of :data:`FORMER`.
     """
 
     source: str
@@ -83,10 +102,15 @@ class LakeTable:
     columns: Mapping[str, str]
     types: Mapping[str, str]
     primary_key: tuple[str, ...]
+    own: Mapping[str, str] = field(default_factory=lambda: own_names([]))
+
+    def named_as(self, found: Iterable[str]) -> Self:
+        """The table with the names of an existing one, which has these columns."""
+        return replace(self, own=own_names(found))
 
     def all_columns(self, mode: str) -> dict[str, str]:
         """All columns by name, with their types, in a mode of the sink."""
-        return {**self.columns, **ADDED[mode]}
+        return {**self.columns, **added_columns(mode, self.own)}
 
 
 def table_name(table: str) -> str:
@@ -114,7 +138,7 @@ def colliding_names(tables: Sequence[str]) -> list[str]:
 
 def taken_names(table: str, columns: Iterable[str], mode: str) -> str:
     """The error of a table's columns that have the name of one that is added in a mode; empty if none has."""
-    added = {*MERGED, *APPENDED, *ADDED[mode], PRESENT, REPLACED}
+    added = {*MERGED, *APPENDED, *ADDED[mode], *FORMER.values(), PRESENT, REPLACED}
     taken = sorted(column for column in columns if column.lower() in added)
     return f"table {table} has a column {', '.join(taken)}, which the sink adds itself" if taken else ""
 
@@ -166,7 +190,7 @@ def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, ke
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
         f"MERGE INTO {target} AS t USING {rows} AS s ON {same_row(table)}{deletes}"
-        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**changed, **_LAST, CAPTURED: captured})}"
+        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**changed, **_last(table), CAPTURED: captured})}"
         f" WHEN NOT MATCHED{'' if keeps_deleted else f' AND NOT s.{DELETED}'} THEN {_inserted(table, inserted)}"
     )
 
@@ -195,14 +219,17 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
         f"MERGE INTO {target} AS t USING {rows} AS s ON {same_row(table)}{deletes}"
-        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**written, **_LAST, CAPTURED: NOTHING})}"
+        f" WHEN MATCHED AND {_NEWER} THEN {_updated({**written, **_last(table), CAPTURED: NOTHING})}"
         f" WHEN MATCHED AND {fills} THEN {_updated({**known, CAPTURED: NOTHING})}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN {_inserted(table, NOTHING)}"
     )
 
 
 _NEWER = f"s.{SEQUENCE} > coalesce(t.{SEQUENCE}, '')"
-_LAST = {name: f"s.{name}" for name in (COMMIT_TIMESTAMP, SEQUENCE, DELETED)}
+
+
+def _last(table: LakeTable) -> dict[str, str]:
+    return {name: f"s.{name}" for name in (table.own[TIMESTAMP], SEQUENCE, DELETED)}
 
 
 def _values_of(table: LakeTable) -> list[str]:
@@ -220,7 +247,7 @@ def _updated(values: Mapping[str, str]) -> str:
 
 
 def _inserted(table: LakeTable, captured: str) -> str:
-    values = {**{name: f"s.{quoted(name)}" for name in table.columns}, **_LAST, CAPTURED: captured}
+    values = {**{name: f"s.{quoted(name)}" for name in table.columns}, **_last(table), CAPTURED: captured}
     return f"INSERT ({', '.join(map(quoted, values))}) VALUES ({', '.join(values.values())})"
 
 

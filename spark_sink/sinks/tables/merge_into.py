@@ -42,7 +42,7 @@ from spark_sink.sinks.tables.lake_table import (
 from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, RejectedRows
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
-from spark_sink.sinks.tables.row_merger import merged, newest, with_times
+from spark_sink.sinks.tables.row_merger import for_table, merged, newest
 from spark_sink.sinks.tables.table_faults import naming, refused, tried
 from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
 from spark_sink.sources.changes.known_tables import KnownTables, type_name
@@ -113,10 +113,10 @@ def merge_into(
         path: a folder in which each table has one of its own; either this or ``database``.
         database: a database of Spark's catalog, which exists.
         format: ``delta``, ``iceberg`` or ``parquet``; the library of the first two is to be in the session.
-        mode: ``merge`` for rows as they are in Spanner, with ``_commit_timestamp``, ``_change_sequence_number`` and
+        mode: ``merge`` for rows as they are in Spanner, with ``_change_timestamp``, ``_change_sequence_number`` and
             ``_is_deleted``; ``append`` for a row for each change, with the columns that :func:`spark_sink.typed` adds.
-            ``_commit_timestamp`` is a timestamp of microseconds. ``history`` for a row for each version of a row, with
-            ``_valid_from``, ``_valid_to`` and ``_is_current``.
+            Two have other names here: ``_mod_type``, and ``_change_timestamp``, a timestamp of microseconds.
+            ``history`` for a row for each version of a row, with ``_valid_from``, ``_valid_to`` and ``_is_current``.
         deletes: mode ``merge``: ``apply`` removes deleted rows, ``flag`` keeps them with ``_is_deleted``.
         table_properties: of tables that are created.
         consumer: the name under which a table keeps up to which epoch it is; another for each query that brings
@@ -245,10 +245,10 @@ class TablesWriter:
         def prepare(name: str) -> None:
             table = self.table(name)
             with naming(table, store.target(table.name), events):  # before the options of commits are set
-                keyed[name] = tried(name, store.prepare, table)
+                prepared = tried(name, store.prepare, table)
                 applied[name] = self._applied(store, table)
                 self._rejected.opened(table, events.sparkSession)
-            tables[name] = table
+            tables[name], keyed[name] = prepared.table, prepared.is_keyed
 
         for name in (row["object"] for row in counts if row["object"] not in stopped):
             with only(name):
@@ -357,7 +357,7 @@ class TablesWriter:
             table = self.table(name)
             store = self.store(changes.sparkSession, AGAIN)
             with naming(table, store.target(table.name), changes):
-                tried(name, store.prepare, table)
+                table = tried(name, store.prepare, table).table
                 if self._options.mode == "append":
                     tried(name, append_again, store, table, _typed(changes, table))
                     return
@@ -404,7 +404,12 @@ class TablesWriter:
         types = known.columns(name)
         options = self._options
         kept = kept_names(
-            name, types, format=options.format, merges=options.mode != "append", below_path=options.database is None
+            name,
+            types,
+            format=options.format,
+            merges=options.mode != "append",
+            below_path=options.database is None,
+            properties=options.properties,
         )
         if problems := [*filter(None, [taken_names(name, types, options.mode)]), *kept]:
             raise TableNameError(problems)
@@ -438,7 +443,7 @@ def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[s
 
 
 def _typed(events: DataFrame, table: LakeTable) -> DataFrame:
-    return with_times(typed_as(events, table.source, table.types, instants=True))
+    return for_table(table, typed_as(events, table.source, table.types, instants=True))
 
 
 def _after(rows: DataFrame, column: str, done: int, first: int) -> DataFrame:

@@ -11,9 +11,9 @@
 The case of a name does not matter.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from spark_sink.sinks.tables.lake_table import COMMIT_TIMESTAMP, CUTS, table_name
+from spark_sink.sinks.tables.lake_table import CUTS, table_name
 
 FORMATS: Mapping[str, str] = {"delta": "Delta", "iceberg": "Iceberg", "parquet": "Parquet"}
 """The formats as people write them."""
@@ -33,12 +33,24 @@ _DELTA_COLUMNS = frozenset({
     "_target_row_present_",
 })  # fmt: skip
 
-_FEED = "delta.enableChangeDataFeed"
+FEED = "delta.enableChangeDataFeed"
+"""The property of a table with which Delta records what each commit changes."""
+
+_FEED_COLUMNS = frozenset({"_commit_version"})
+"""The columns of the feed whose names :func:`spark_sink.typed` does not have."""
 
 _EXCLUDE = "leave the table out (source.tables.exclude)"
 
 
-def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool, below_path: bool) -> list[str]:  # noqa: A002 - the option's name
+def kept_names(
+    table: str,
+    columns: Collection[str],
+    *,
+    format: str,  # noqa: A002 - the option's name
+    merges: bool,
+    below_path: bool,
+    properties: Mapping[str, str],
+) -> list[str]:
     """The names of a table that the format keeps for itself, in sentences with a hint.
 
     Args:
@@ -47,6 +59,7 @@ def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool,
         format: ``delta``, ``iceberg`` or ``parquet``.
         merges: whether rows are merged; otherwise they are appended.
         below_path: whether the table is in a folder, and not in a database of Spark's catalog.
+        properties: those of a table that is created.
     """
     problems = []
     if table_name(table).lower() == CUTS:
@@ -56,22 +69,24 @@ def kept_names(table: str, columns: Iterable[str], *, format: str, merges: bool,
             f"table {table} would be {table_name(table)}, a name that Iceberg keeps for a metadata table where a path"
             f" has the tables: use a database instead, or {_EXCLUDE}"
         )
-    kept = _ICEBERG_COLUMNS if format == "iceberg" else _DELTA_COLUMNS if format == "delta" and merges else frozenset()
-    if taken := sorted(column for column in columns if column.lower() in kept):
-        names = ", ".join(taken)
+    merging = _DELTA_COLUMNS if format == "delta" and merges else frozenset()
+    kept = _ICEBERG_COLUMNS if format == "iceberg" else merging
+    if names := _listed(columns, kept):
         problems.append(
             f"table {table} has a column {names}, which {FORMATS[format]} keeps for itself: rename it in Spanner, or"
             f" {_EXCLUDE}"
         )
+    if format == "delta" and _has_feed(properties) and (names := _listed(columns, _FEED_COLUMNS)):
+        problems.append(
+            f"table {table} has a column {names}, which Delta's change data feed keeps for itself: leave out {FEED},"
+            f" rename the column in Spanner, or {_EXCLUDE}"
+        )
     return problems
 
 
-def refused_property(format: str, properties: Mapping[str, str]) -> str:  # noqa: A002 - the option's name
-    """The reason why tables cannot be created with these properties, in a sentence; empty if they can be."""
-    feeds = any(name.lower() == _FEED.lower() and value.lower() == "true" for name, value in properties.items())
-    if format != "delta" or not feeds:
-        return ""
-    return (
-        f"{_FEED}: leave it out. Delta's change data feed keeps the names {COMMIT_TIMESTAMP} and _change_type for"
-        " itself, and each table of the sink has one of them. Mode append has a row for each change"
-    )
+def _listed(columns: Iterable[str], kept: frozenset[str]) -> str:
+    return ", ".join(sorted(column for column in columns if column.lower() in kept))
+
+
+def _has_feed(properties: Mapping[str, str]) -> bool:
+    return any(name.lower() == FEED.lower() and value.lower() == "true" for name, value in properties.items())

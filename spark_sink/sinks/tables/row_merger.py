@@ -9,20 +9,28 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from spark_sink.sinks.tables.lake_table import COMMIT_TIMESTAMP, DELETED, PRESENT, REPLACED, SEQUENCE, LakeTable
+from spark_sink.sinks.tables.lake_table import (
+    DELETED,
+    FORMER,
+    PRESENT,
+    REPLACED,
+    SEQUENCE,
+    TIMESTAMP,
+    TYPE,
+    LakeTable,
+)
 
-_TYPE = "_change_type"
 _NEXT, _VALUES, _LAST_VALUES, _SINCE, _ONE = (
     f"spanner-cdc.{name}" for name in ("next", "values", "last", "since", "one")
 )
 """Columns of intermediate rows, beside those of a table of Spanner, whose names have no dash and no dot."""
 
-_LAST = (COMMIT_TIMESTAMP, SEQUENCE, DELETED)
 
-
-def with_times(rows: DataFrame) -> DataFrame:
-    """Typed rows whose commit timestamp is a timestamp, with microseconds."""
-    return rows.withColumn(COMMIT_TIMESTAMP, F.col(COMMIT_TIMESTAMP).cast(TimestampType()))
+def for_table(table: LakeTable, typed: DataFrame) -> DataFrame:
+    """Typed rows with the table's own names, whose commit timestamp is a timestamp, with microseconds."""
+    text = FORMER[TIMESTAMP]
+    rows = typed.withColumn(text, F.col(text).cast(TimestampType()))
+    return rows.withColumnsRenamed({former: table.own[name] for name, former in FORMER.items()})
 
 
 def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFrame:
@@ -41,13 +49,13 @@ def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFra
     if not keeps_deleted:
         return with_next.where(_named(_NEXT).isNull()).drop(_named(_NEXT))
     values = [name for name in table.columns if name not in table.primary_key]
-    of_values = F.when(~F.col(DELETED), F.struct(*map(_named, values), F.lit(1).alias(_TYPE)))
+    of_values = F.when(~F.col(DELETED), F.struct(*map(_named, values), F.lit(1).alias(_ONE)))
     so_far = changes.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     with_values = with_next.withColumn(_VALUES, F.last(of_values, ignorenulls=True).over(so_far))
     return with_values.where(_named(_NEXT).isNull()).select(
         *(_named(name) for name in table.primary_key),
         *(_named(_VALUES).getField(name).alias(name) for name in values),
-        *map(F.col, _LAST),
+        *map(F.col, (table.own[TIMESTAMP], SEQUENCE, DELETED)),
         _named(_VALUES).isNotNull().alias(REPLACED),
     )
 
@@ -55,10 +63,11 @@ def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFra
 def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
     """The changes of each key as one, with :data:`PRESENT` and :data:`REPLACED`."""
     keys = _of_key(table)
-    is_delete, sequence = F.col(_TYPE) == F.lit("DELETE"), F.col(SEQUENCE)
+    kind, sequence = F.col(table.own[TYPE]), F.col(SEQUENCE)
+    is_delete = kind == F.lit("DELETE")
     last_values = F.max(F.when(~is_delete, sequence)).over(keys)
     is_last_delete = is_delete & (_named(_LAST_VALUES).isNull() | (sequence > _named(_LAST_VALUES)))
-    replaces = (F.col(_TYPE) != F.lit("UPDATE")) & ~is_last_delete
+    replaces = (kind != F.lit("UPDATE")) & ~is_last_delete
     since = F.max(F.when(replaces, sequence)).over(keys)
     counted = rows.withColumn(_LAST_VALUES, last_values).withColumn(_SINCE, since)
     left = counted.where(_named(_SINCE).isNull() | (sequence >= _named(_SINCE)))
@@ -68,7 +77,7 @@ def merged(table: LakeTable, rows: DataFrame) -> DataFrame:
         for name in table.columns
         if name not in table.primary_key
     ]
-    of_last = [F.max_by(F.col(name), sequence).alias(name) for name in (COMMIT_TIMESTAMP, DELETED)]
+    of_last = [F.max_by(F.col(name), sequence).alias(name) for name in (table.own[TIMESTAMP], DELETED)]
     return _by_key(
         table,
         left,

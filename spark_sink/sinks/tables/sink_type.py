@@ -14,7 +14,7 @@ from spark_sink.sinks.shared.sink_type import SparkSinkType
 from spark_sink.sinks.tables import libraries
 from spark_sink.sinks.tables.config import FORMER_NAMES, TablesConfig
 from spark_sink.sinks.tables.lake_table import colliding_names, taken_names
-from spark_sink.sinks.tables.reserved_names import FORMATS, kept_names
+from spark_sink.sinks.tables.reserved_names import FEED, FORMATS, kept_names
 from spark_sink.sources.changes.known_tables import type_name
 
 if TYPE_CHECKING:
@@ -89,14 +89,20 @@ class TablesSink(SparkSinkType[TablesConfig]):
 
     def table_problems(self, table: TableSchema) -> Sequence[str]:
         """Columns with the name of one that is added, and names that one of the formats keeps for itself."""
-        sinks = [TablesConfig.model_validate({"format": name}) for name in FORMATS]
+        feed = {"format": "delta", "table_properties": {FEED: "true"}}
+        sinks = [TablesConfig.model_validate(options) for options in (*({"format": name} for name in FORMATS), feed)]
         return list(dict.fromkeys(why for sink in sinks for why in self._problems(table, sink)))
 
     def _problems(self, table: TableSchema, sink: TablesConfig) -> list[str]:
         columns = [column.name for column in table.columns]
         taken = taken_names(table.table, columns, sink.mode)
         kept = kept_names(
-            table.table, columns, format=sink.format, merges=sink.mode != "append", below_path=sink.database is None
+            table.table,
+            columns,
+            format=sink.format,
+            merges=sink.mode != "append",
+            below_path=sink.database is None,
+            properties=sink.table_properties,
         )
         return [*([taken] if taken else []), *kept]
 

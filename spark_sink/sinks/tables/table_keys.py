@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from connector import log
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.lake_table import LakeTable
+from spark_sink.sources.changes.typed import payload_texts
 
 PROPERTY = "spanner-cdc.primary-key"
 """The property of a table that has its key, as JSON."""
@@ -92,7 +93,7 @@ def check_nanoseconds(events: DataFrame, table: LakeTable) -> None:
     for name in table.primary_key:
         if table.columns[name] != "timestamp":
             continue
-        text = F.get_json_object("payload", f"$.{name}")
+        text = payload_texts({name: table.types[name]}).getField(name)
         found = events.where((F.col("object") == F.lit(table.source)) & text.rlike(_NANOSECONDS))
         if found.limit(1).count():
             raise TableError(

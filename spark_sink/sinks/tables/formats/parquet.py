@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
-from spark_sink.sinks.tables.formats.store import TableStore
-from spark_sink.sinks.tables.lake_table import APPENDED, LakeTable, declared
+from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
+from spark_sink.sinks.tables.lake_table import LakeTable, added_columns, declared, own_names
 from spark_sink.sources.changes.offsets import Offset
 
 _COMMITS, _STAGING = "_commits", "_staging"
@@ -46,14 +46,15 @@ class ParquetStore(TableStore):
         """Its folder."""
         return f"{self._options.path}/{name}"
 
-    def prepare(self, table: LakeTable) -> bool:
+    def prepare(self, table: LakeTable) -> PreparedTable:
         """Compares types: each file has its own columns, and a reader merges them (option ``mergeSchema``)."""
-        wanted = table.all_columns("append")
         found = self._columns_of(table.name)
+        table = table.named_as(found)
+        wanted = table.all_columns("append")
         small = {name.lower(): kind for name, kind in found.items()}
         self.check_types(table, small, wanted)
         self._columns[table.name] = {**found, **wanted}
-        return False
+        return PreparedTable(table, is_keyed=False)
 
     def type_hint(self, target: str, column: str) -> str:
         """A folder whose files have two types of a column cannot be read."""
@@ -99,7 +100,7 @@ class ParquetStore(TableStore):
 
     def rows(self, name: str) -> DataFrame:
         """The columns that are added to those of Spanner, of the files that readers see."""
-        columns, folder = declared(APPENDED), self.target(name)
+        columns, folder = declared(added_columns("append", own_names(self._columns_of(name)))), self.target(name)
         if not any(file.endswith(".parquet") for file in self._folders.names(folder)):
             return self._spark.createDataFrame([], columns)
         return self._spark.read.schema(columns).parquet(folder)

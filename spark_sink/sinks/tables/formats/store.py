@@ -9,6 +9,7 @@ epoch's identity is kept with it, because a restored older copy of the spool has
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,19 @@ from spark_sink.sinks.tables.history.modes import check_mode
 from spark_sink.sinks.tables.lake_table import LakeTable, add_statement, create_statement, quoted
 from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
 from spark_sink.sources.changes.offsets import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """A table that can be written.
+
+    Attributes:
+        table: the table, with the names that it has in the destination.
+        is_keyed: true if the key by which its rows are merged is known.
+    """
+
+    table: LakeTable
+    is_keyed: bool
 
 
 class TableStore(ABC):
@@ -65,34 +79,33 @@ class TableStore(ABC):
     def committing(self, last: Offset) -> Iterator[None]:
         """Every statement that commits meanwhile commits also the number of the last epoch, and its identity."""
 
-    def prepare(self, table: LakeTable) -> bool:
+    def prepare(self, table: LakeTable) -> PreparedTable:
         """Creates a table, or adds the columns that it lacks.
-
-        Returns:
-            True if the key by which its rows are merged is known.
 
         Raises:
             TableError: a column has another type there, rows are merged by another key, or it has versions of rows and
                 the mode is not history, or the other way round.
         """
         appends = self._options.mode == "append"
-        wanted = table.all_columns(self._options.mode)
         target = self.target(table.name)
         own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
-        self._spark.sql(create_statement(target, self.provider, wanted, {**self._options.properties, **own}))
+        columns = table.all_columns(self._options.mode)
+        self._spark.sql(create_statement(target, self.provider, columns, {**self._options.properties, **own}))
         self.refresh(target)
         found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
         check_mode(table, target, found, self._options.mode)
+        table = table.named_as(found)
+        wanted = table.all_columns(self._options.mode)
         added = {name: kind for name, kind in wanted.items() if name.lower() not in found}
         if added:
             self._spark.sql(add_statement(target, added))
         self.check_types(table, found, wanted)
         if appends:
-            return False
+            return PreparedTable(table, is_keyed=False)
         kept = {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {target}").collect()}
         if PROPERTY in kept:
             check_key(table, target, kept[PROPERTY])
-        return PROPERTY in kept
+        return PreparedTable(table, is_keyed=PROPERTY in kept)
 
     def rows(self, name: str) -> DataFrame:
         """The rows that a table has now; the table is there."""

@@ -13,21 +13,21 @@ from collections.abc import Iterable, Sequence
 
 from spark_sink.sinks.tables.lake_table import (
     CAPTURED,
-    COMMIT_TIMESTAMP,
     DELETED,
     END,
     IS_CURRENT,
+    PRESENT,
     SEQUENCE,
+    TIMESTAMP,
+    TYPE,
     VALID_FROM,
     VALID_TO,
-    VERSIONED,
     LakeTable,
     quoted,
     same_row,
     text,
 )
 
-_TYPE, _PRESENT = "_change_type", "_present"
 _COMMIT, _FIRST, _NEXT, _NAMES, _KEEPS, _WAS_THERE, _IS_SAME, _IS_VERSION, _ENDS, _MARKS = (
     f"`spanner-cdc.{name}`"
     for name in ("commit", "first", "next", "names", "keeps", "was-there", "is-same", "is-version", "ends", "marks")
@@ -47,7 +47,7 @@ def history_statement(table: LakeTable, target: str, changes: str, *, keeps_dele
         keeps_deleted: whether the DELETE of an unknown key is kept, because an older row may come.
         tasks: the number of tasks that compute the versions: each leaves a file.
     """
-    written = [quoted(name) for name in (*table.columns, *VERSIONED)]
+    written = list(map(quoted, table.all_columns("history")))
     of_table, of_source = (f"struct({', '.join(f'{one}.{name}' for name in written)})" for one in "ts")
     versions = _versions(table, target, changes, keeps_deleted=keeps_deleted, tasks=tasks)
     return (
@@ -75,14 +75,14 @@ def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: boo
         "changed": _changed(keys, values, of_key),
         "states": _states(keys, values),
         "compared": (
-            f"SELECT *, coalesce(lag({_TYPE}) OVER in_order <> 'DELETE', false) AS {_WAS_THERE},"
+            f"SELECT *, coalesce(lag({TYPE}) OVER in_order <> 'DELETE', false) AS {_WAS_THERE},"
             f" lag({_state(values)}) OVER in_order <=> {_state(values)} AS {_IS_SAME}"
             f" FROM states WINDOW in_order AS ({of_key} ORDER BY {_COMMIT})"
         ),
         "flagged": (
-            f"SELECT *, {_TYPE} <> 'DELETE' AND NOT ({_TYPE} = 'INSERT' AND {_WAS_THERE} AND {_IS_SAME})"
-            f" AS {_IS_VERSION}, {_TYPE} = 'DELETE' AND {_WAS_THERE} AS {_ENDS},"
-            f" {_TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {str(keeps_deleted).lower()} AS {_MARKS} FROM compared"
+            f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({TYPE} = 'INSERT' AND {_WAS_THERE} AND {_IS_SAME})"
+            f" AS {_IS_VERSION}, {TYPE} = 'DELETE' AND {_WAS_THERE} AS {_ENDS},"
+            f" {TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {str(keeps_deleted).lower()} AS {_MARKS} FROM compared"
         ),
         "ended": f"SELECT *, lead({ends}) IGNORE NULLS OVER ({of_key} ORDER BY {_COMMIT}) AS {_NEXT} FROM flagged",
     }
@@ -92,8 +92,8 @@ def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: boo
         f" CASE WHEN {_MARKS} THEN {VALID_FROM} ELSE {_NEXT}.at END AS {VALID_TO},"
         f" NOT {_MARKS} AND {_NEXT} IS NULL AS {IS_CURRENT}, {SEQUENCE},"
         f" CASE WHEN {_MARKS} THEN {SEQUENCE} ELSE {_NEXT}.sequence END AS {END},"
-        f" {_TYPE}, {_PRESENT}, {CAPTURED}, {_MARKS} AS {DELETED}, {_COMMIT}, {_IS_VERSION} OR {_MARKS} AS {_KEEPS}"
-        f" FROM ended"
+        f" {TYPE} AS {table.own[TYPE]}, {PRESENT}, {CAPTURED}, {_MARKS} AS {DELETED}, {_COMMIT},"
+        f" {_IS_VERSION} OR {_MARKS} AS {_KEEPS} FROM ended"
     )
 
 
@@ -104,7 +104,7 @@ def _first_changes(keys: Sequence[str], changes: str) -> str:
 
 def _stored(table: LakeTable, target: str, of_key: str) -> str:
     """The versions that a change can concern: those that are valid at a key's first change, or later."""
-    names = [quoted(name) for name in (*table.columns, *VERSIONED)]
+    names = list(map(quoted, table.all_columns("history")))
     return (
         f"SELECT *, lead({SEQUENCE}) OVER ({of_key} ORDER BY {SEQUENCE}) AS {_NEXT}"
         f" FROM (SELECT {_listed(f't.{name}' for name in names)}s.{_FIRST} FROM {target} AS t"
@@ -121,14 +121,16 @@ def _events(table: LakeTable, changes: str) -> str:
     """
     keys = _listed(quoted(name) for name in table.primary_key)
     values = [quoted(name) for name in table.columns if name not in table.primary_key]
-    named = f"CASE WHEN {_TYPE} = 'UPDATE' AND size({_PRESENT}) < {len(table.columns)} THEN {_PRESENT} END"
+    kind = table.own[TYPE]
+    named = f"CASE WHEN {kind} = 'UPDATE' AND size({PRESENT}) < {len(table.columns)} THEN {PRESENT} END"
     is_before = f"{_commit(SEQUENCE)} < {_FIRST}"
     nothing = _listed(f"NULL AS {name}" for name in values)
     return (
         f"SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)} AS {_COMMIT},"
-        f" {COMMIT_TIMESTAMP} AS {VALID_FROM}, {_TYPE}, {named} AS {_PRESENT}, {named} AS {_NAMES} FROM {changes}"
+        f" {table.own[TIMESTAMP]} AS {VALID_FROM}, {kind} AS {TYPE}, {named} AS {PRESENT}, {named} AS {_NAMES}"
+        f" FROM {changes}"
         f" UNION ALL SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)}, {VALID_FROM},"
-        f" {_TYPE}, {_PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {_PRESENT} END"
+        f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {PRESENT} END"
         f" FROM stored WHERE NOT {DELETED}"
         f" UNION ALL SELECT {keys}{nothing}{END}, {_commit(END)}, {VALID_TO}, 'DELETE', NULL, NULL"
         f" FROM stored WHERE {END} IS NOT NULL AND NOT ({_NEXT} <=> {END})"
@@ -142,13 +144,13 @@ def _changed(keys: Sequence[str], values: Sequence[str], of_key: str) -> str:
         f" THEN named_struct('value', {quoted(name)}) END, true) OVER so_far AS {quoted(name)}"
         for name in values
     )
-    named = f"array_distinct(flatten(collect_list({_PRESENT}) OVER of_commit))"
+    named = f"array_distinct(flatten(collect_list({PRESENT}) OVER of_commit))"
     return (
         f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, lead({_COMMIT}) OVER in_order AS {_NEXT},"
-        f" {_TYPE}, CASE WHEN bool_and({_PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {_PRESENT}"
-        f" FROM events WINDOW in_order AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {_TYPE}),"
-        f" so_far AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {_TYPE} {_SO_FAR}),"
-        f" of_commit AS ({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {_TYPE} {_SO_FAR})"
+        f" {TYPE}, CASE WHEN bool_and({PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {PRESENT}"
+        f" FROM events WINDOW in_order AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE}),"
+        f" so_far AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE} {_SO_FAR}),"
+        f" of_commit AS ({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {TYPE} {_SO_FAR})"
     )
 
 
@@ -161,7 +163,7 @@ def _states(keys: Sequence[str], values: Sequence[str]) -> str:
         captured = f"CASE WHEN {is_whole} THEN {captured} ELSE array_compact(array({names})) END"
     after = _listed(f"{quoted(name)}.value AS {quoted(name)}" for name in values)
     return (
-        f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, {_TYPE}, {_PRESENT},"
+        f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, {TYPE}, {PRESENT},"
         f" {captured} AS {CAPTURED} FROM changed WHERE NOT ({_NEXT} <=> {_COMMIT})"
     )
 

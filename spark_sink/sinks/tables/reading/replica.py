@@ -26,7 +26,16 @@ from spark_sink.sinks.shared.feed import delivered_up_to
 from spark_sink.sinks.shared.replica_rows import events_of, sort_keys_of
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.formats.stores import STORES
-from spark_sink.sinks.tables.lake_table import CAPTURED, DELETED, IS_CURRENT, PRESENT, SEQUENCE, table_name
+from spark_sink.sinks.tables.lake_table import (
+    CAPTURED,
+    DELETED,
+    IS_CURRENT,
+    PRESENT,
+    SEQUENCE,
+    TYPE,
+    own_names,
+    table_name,
+)
 from spark_sink.sinks.tables.libraries import missing_library, spark_options
 
 _ROWS_AT_ONCE = 5000
@@ -116,7 +125,7 @@ class TablesReplica(Replica):
             if column.name.lower() in there
         ]
         if self._appends:
-            change, known = F.col("_change_type"), F.col(PRESENT)
+            change, known = F.col(own_names(there)[TYPE]), F.col(PRESENT)
         else:
             is_whole = F.col(CAPTURED).isNull()
             change = F.when(F.col(DELETED), "DELETE").otherwise(F.when(is_whole, "INSERT").otherwise("UPDATE"))

@@ -43,7 +43,7 @@ class Appended:
 
     def rows(self) -> list[tuple[str, str]]:
         """The identity of each row, and its values."""
-        names = ("_uuid", "_change_type", "_epoch", "Id", "Name", "Balance", "Tags", "_commit_timestamp", "_present")
+        names = ("_uuid", "_mod_type", "_epoch", "Id", "Name", "Balance", "Tags", "_change_timestamp", "_present")
         return sorted((row["_uuid"], str([row[name] for name in names])) for row in self._table().collect())
 
     def wanted(self) -> list[tuple[str, str]]:

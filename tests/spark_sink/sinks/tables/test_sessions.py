@@ -48,9 +48,9 @@ def timestamps_are_instants(lake: SparkSession, of_format: Format, folder: Path)
     files = list((folder / "lake").rglob("Singers/**/*.parquet"))
     assert files
     for file in files:
-        column = pq.read_table(file, columns=["At", "Times", "_commit_timestamp"])
+        column = pq.read_table(file, columns=["At", "Times", "_change_timestamp"])
         assert str(column.schema.field("At").type) == "timestamp[us, tz=UTC]"
-        assert str(column.schema.field("_commit_timestamp").type) == "timestamp[us, tz=UTC]"
+        assert str(column.schema.field("_change_timestamp").type) == "timestamp[us, tz=UTC]"
         assert set(column.column("At").cast("int64").to_pylist()) <= {1767225600500000}
         assert "INT96" not in str(pq.ParquetFile(file).schema)
 

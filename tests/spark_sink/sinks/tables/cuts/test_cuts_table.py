@@ -66,5 +66,5 @@ def test_a_version_is_vacuumed_if_its_files_were_replaced_longer_ago_than_the_re
 
 
 def test_no_table_can_have_the_name_of_the_table_of_cuts() -> None:
-    (why,) = kept_names("_Cuts", ["Id"], format="delta", merges=True, below_path=True)
+    (why,) = kept_names("_Cuts", ["Id"], format="delta", merges=True, below_path=True, properties={})
     assert "table _Cuts has the name of the table of published cuts" in why

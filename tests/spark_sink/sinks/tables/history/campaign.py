@@ -57,7 +57,7 @@ def _version(row: Row) -> Version:
     values = {name: row[name] for name in NAMES}
     values["Balance"] = None if row["Balance"] is None else f"{row['Balance']:.2f}"
     captured = None if row["_captured"] is None else tuple(row["_captured"])
-    return Version(row["Id"], values, captured, row["_change_type"], start, end)
+    return Version(row["Id"], values, captured, row["_mod_type"], start, end)
 
 
 def _instant(number: str) -> datetime:

@@ -106,7 +106,7 @@ class RejectedCampaign(BackfillEnds):
             different = {key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
             return f"{table}: rows {sorted(different)[:5]} differ: {found}, {expected}" if different else ""
         self._spark.sql(f"REFRESH TABLE {place}")
-        rows = self._spark.table(place).select("Id", "_change_sequence_number", "_change_type").collect()
+        rows = self._spark.table(place).select("Id", "_change_sequence_number", "_mod_type").collect()
         appended, made = sorted(map(tuple, rows)), sorted((one.key, one.number, one.kind) for one in events)
         return "" if appended == made else f"{table}: {len(appended)} rows, not {len(made)}"
 

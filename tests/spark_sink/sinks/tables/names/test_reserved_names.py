@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError
 from connector.reader.change_stream import opened
 from emulator import TABLES
 from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.tables.config import TableOptions, TablesConfig
+from spark_sink.sinks.tables.config import Mode, TableOptions, TablesConfig
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.sink_type import SINK
 from tests.peers.histories import split
@@ -67,12 +67,13 @@ def test_a_column_that_a_merge_of_delta_adds_or_reads_can_only_be_appended(name:
 
 
 def test_discover_shows_the_names_of_every_format_with_the_table() -> None:
-    problems = SINK.table_problems(table("Files", "_file", "_metadata", "_captured"))
+    problems = SINK.table_problems(table("Files", "_file", "_metadata", "_captured", "_commit_version"))
     assert [problem.partition(":")[0] for problem in problems] == [
         "table Files has a column _captured, which the sink adds itself",
         "table Files has a column _metadata, which Delta keeps for itself",
         "table Files would be Files, a name that Iceberg keeps for a metadata table where a path has the tables",
         "table Files has a column _file, which Iceberg keeps for itself",
+        "table Files has a column _commit_version, which Delta's change data feed keeps for itself",
     ]
 
 
@@ -87,15 +88,24 @@ def test_a_table_that_comes_later_is_named_with_the_same_line(spool: SpoolMaker)
 
 
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
-@pytest.mark.parametrize("name", ["delta.enableChangeDataFeed", "delta.enablechangedatafeed"])
-def test_deltas_change_data_feed_is_refused_with_the_reason(mode: str, name: str) -> None:
-    sink = {"path": "/lake", "mode": mode, "table_properties": {name: "True"}}
-    with pytest.raises(
-        ValueError, match=r"^table_properties: .*keeps the names _commit_timestamp and _change_type for"
-    ):
-        _ = TablesConfig.model_validate(sink).options
-    off = TablesConfig.model_validate({**sink, "table_properties": {name: "false"}})
-    assert off.options.properties == {name: "false"}
+def test_deltas_change_data_feed_keeps_the_name_of_its_version_where_it_is_enabled(mode: Mode) -> None:
+    stream = WatchedStream("Everything", "NEW_ROW", "googlesql", "", (table("Singers", "_Commit_Version"),))
+    found = {}
+    for enabled in ("True", "false"):
+        sink = TablesConfig(path="/lake", mode=mode, table_properties={"delta.enablechangedatafeed": enabled})
+        assert sink.options.properties == sink.table_properties
+        found[enabled] = SINK.stream_errors(sink, stream)
+    assert found["false"] == []
+    (error,) = found["True"]
+    assert error == (
+        "sink: table Singers has a column _Commit_Version, which Delta's change data feed keeps for itself: leave out"
+        f" delta.enableChangeDataFeed, rename the column in Spanner, or {EXCLUDE}"
+    )
+
+
+@pytest.mark.parametrize("name", ["_Change_Timestamp", "_mod_type", "_commit_timestamp", "_change_type"])
+def test_names_of_the_sinks_columns_are_taken_and_so_are_the_former_ones(name: str) -> None:
+    assert errors(table("Singers", name)) == [f"sink: table Singers has a column {name}, which the sink adds itself"]
 
 
 def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,1 @@
+"""Names that tables and their columns have, and those that formats keep."""
