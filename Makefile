@@ -171,7 +171,7 @@ $(NEWEST)/.installed: pyproject.toml .ci/pythons.py
 	@rm -rf $(NEWEST) && mkdir -p $(NEWEST)
 	@python=$$($(PYTHON) .ci/pythons.py newest); [ -z "$$python" ] || { \
 	  echo "Installing what the purest tests need into $(NEWEST), with $$python..."; $$python -m venv --clear $(NEWEST); \
-	  $(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[avro,gcs]" hypothesis proto-plus pytest pytest-timeout && \
+	  $(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[reader,avro,gcs]" hypothesis proto-plus pytest pytest-timeout && \
 	  touch $@; }
 
 # The pure tests, those on the emulator, and the demo, on the oldest and the newest Python that are found here: PYTHONS="PATH..." for others.
@@ -204,7 +204,7 @@ test-spark-versions: setup
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
-	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[spark]" dist/spanner_cdc_spark_testing-*.whl
+	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[reader,spark]" dist/spanner_cdc_spark_testing-*.whl
 	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(CACHE) $(SHOWN) $(LATER)
 
 lint: setup

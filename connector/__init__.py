@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from connector.api.commands import load_config, read, tail
+    from connector.api.commands import read, tail
+    from connector.api.configuration import load_config
     from connector.api.epochs import Epoch, Event, Transaction
     from connector.api.sinks import EpochSink, run_sink
     from connector.api.spool import ConsumerProgress, Spool
@@ -67,7 +68,7 @@ _MODULES = {
     "Spool": "connector.api.spool",
     "Stop": "connector.api.stop",
     "Transaction": "connector.api.epochs",
-    "load_config": "connector.api.commands",
+    "load_config": "connector.api.configuration",
     "read": "connector.api.commands",
     "read_epochs": "connector.api.stream",
     "run_sink": "connector.api.sinks",
@@ -85,7 +86,8 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for o
         if name == "__version__":
             value = import_module("connector.version").installed_version()
         elif name in __all__:
-            value = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+            with import_module("connector.extras").extras_named(f"connector.{name}"):
+                value = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -12,6 +12,8 @@ Spark is imported on first use, so that a missing PySpark is reported in one lin
 
 from typing import TYPE_CHECKING
 
+from connector.extras import installation
+
 if TYPE_CHECKING:
     from spark_sink.registration import register
     from spark_sink.sinks.tables.cuts.as_of import as_of
@@ -36,7 +38,5 @@ def __getattr__(name: str) -> object:
     except ImportError as error:
         if not (error.name or "").startswith("pyspark"):
             raise
-        raise ImportError(
-            "spark_sink needs PySpark 4.0 or newer: pip install 'spanner-cdc-spark[spark]'", name=error.name
-        ) from error
+        raise ImportError(f"spark_sink needs PySpark 4.0 or newer: {installation('spark')}", name=error.name) from error
     return {"as_of": as_of, "merge_into": merge_into, "register": register, "typed": typed}[name]

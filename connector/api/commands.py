@@ -1,26 +1,11 @@
-"""The configuration, and the commands ``read`` and ``tail`` as functions."""
+"""The commands ``read`` and ``tail`` as functions."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import BinaryIO
 
 from connector.api.stop import Stop, reader_stop
-from connector.config import Config, load, validated
+from connector.config import Config
 from connector.daemon import read as daemon
 from connector.reader import tail as printing
-
-
-def load_config(source: str | Path | Mapping[str, object]) -> Config:
-    """Reads and checks a configuration; docs/configuration.md has every option.
-
-    Args:
-        source: a YAML file, in which ``${VAR}`` stands for the environment's value; or a mapping of sections, such as
-            ``{"source": {"project": ..., "instance": ..., "database": ..., "change_stream": ...}}``.
-
-    Raises:
-        ConfigurationError: it cannot be read, or has invalid options; all of them are named.
-    """
-    return validated(dict(source)) if isinstance(source, Mapping) else load(source)
 
 
 async def read(config: Config, *, stop: Stop | None = None) -> None:

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import util
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +18,7 @@ from connector.check.needs import Needs
 from connector.config.loading import Config
 from connector.config.sinks import Location, sink_type
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError, advice
+from connector.extras import EXTRAS, is_installed, lacks
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute, in_cloud_storage, unbilled
 from connector.spool.writing import WRITER_LOCK, sole_writer
@@ -27,8 +27,6 @@ from connector.telemetry.listening import no_listening
 _NEEDED_BYTES = 100 * 1024 * 1024
 _JAVA, _JAVA_TIMEOUT = 17, 20.0
 _OLDEST_SPARK, _OLDEST_FOR_EXECUTORS = (4, 0), (4, 1)
-_SPARK, _GCS = ("pyspark", "py4j"), ("google.cloud.storage",)
-"""The modules that these extras bring."""
 
 
 def refuse(config: Config, needs: Needs) -> None:
@@ -134,7 +132,7 @@ def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[
 def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
     wanted: dict[str, tuple[str, Sequence[str]]] = {}
     if needs.spark:
-        wanted["spark"] = ("Spark", _SPARK)
+        wanted["spark"] = ("Spark", EXTRAS["spark"])
     locations = {"spool.path": config.spool.path}
     if needs.sink:
         extras = sink_type(config.sink.type).extras(config.sink)
@@ -142,21 +140,14 @@ def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
         locations |= {one.option: one.path for one in sink_type(config.sink.type).locations(config.sink)}
     for option, path in locations.items():
         if in_cloud_storage(path):
-            wanted.setdefault("gcs", (f"{option}: gs://", _GCS))
+            wanted.setdefault("gcs", (f"{option}: gs://", EXTRAS["gcs"]))
     for extra, (what, modules) in wanted.items():
-        if not all(map(_is_installed, modules)):
-            yield f"{what} needs the extra {extra}, which is not installed: pip install 'spanner-cdc-spark[{extra}]'"
+        if not is_installed(*modules):
+            yield lacks(extra, what)
         elif extra == "spark":
             yield from _errors_of_spark(config)
             if needs.sink:
                 yield from sink_type(config.sink.type).library_errors(config.sink, config.spark)
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # a parent is missing, or the module is hidden
-        return False
 
 
 def _errors_of_spark(config: Config) -> Iterator[str]:

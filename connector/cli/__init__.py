@@ -15,7 +15,8 @@ import click
 from connector import log
 from connector.cli.common import INTERRUPTED, SuggestingGroup, fail
 from connector.cli.examples import epilog_of
-from connector.errors import StdoutError
+from connector.errors import ConfigurationError, StdoutError
+from connector.extras import extras_named
 from connector.process import collect_rarely
 from connector.streams import standard_streams, writing_to_stdout
 
@@ -52,12 +53,17 @@ class Commands(SuggestingGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
+        """The command of that name, or None.
+
+        Raises:
+            ConfigurationError: it needs an extra that is not installed.
+        """
         del ctx
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(f"connector.cli.{module}"), name)
+        with extras_named(f"spanner-cdc {cmd_name}"):
+            command = getattr(import_module(f"connector.cli.{module}"), name)
         assert isinstance(command, click.Command)
         command.epilog = epilog_of(cmd_name)
         return command
@@ -105,5 +111,8 @@ def _exit_codes() -> Iterator[None]:
         log.configure(json=_wants_json(sys.argv[1:]), verbose=False)  # click has not come to the option
         where = error.ctx.command_path if error.ctx else "spanner-cdc"
         fail(f"{error.format_message()} Try {where} --help", error.exit_code, verbose=False)
+    except ConfigurationError as error:  # a command that cannot be imported
+        log.configure(json=_wants_json(sys.argv[1:]), verbose=False)
+        fail(str(error), error.exit_code, verbose=False)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)

@@ -18,6 +18,7 @@ from connector.cli.typed_options import as_typed
 from connector.core.health.hints import with_paths
 from connector.daemon.lifeline import ended_with_stdin
 from connector.errors import line_and_exit_code
+from connector.extras import extras_named
 from connector.process import EMULATOR_HOST
 from connector.reader.stopping import StopRequest, on_signals
 from connector.streams import writing_to_stdout
@@ -62,7 +63,8 @@ def common_options(command: Command) -> Command:
         if emulator_host:  # for what is loaded here, and for the processes that are started
             os.environ[EMULATOR_HOST] = emulator_host
         try:
-            command(common=Common(verbose), **options)
+            with extras_named(f"spanner-cdc {click.get_current_context().info_name}"):
+                command(common=Common(verbose), **options)
         except BrokenPipeError:
             sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too

@@ -1,4 +1,7 @@
-"""The commands that run a configuration, and that check it: ``read``, ``run``, ``backfill`` and ``check``."""
+"""The commands that run a configuration, and that check it: ``read``, ``run``, ``backfill`` and ``check``.
+
+What calls Spanner is imported by the commands that do: ``run --sink-only`` works without the extra ``reader``.
+"""
 
 import asyncio
 import functools
@@ -8,7 +11,6 @@ from typing import Any
 
 import click
 
-from connector.check.findings import check_sink, findings_of, warn
 from connector.check.needs import NEEDS, needs_of, sections_of
 from connector.check.offline import refuse
 from connector.check.owners import other_owners
@@ -21,9 +23,7 @@ from connector.cli.common import (
 )
 from connector.config.loading import load
 from connector.daemon import executors
-from connector.daemon import run as service
-from connector.daemon.backfill import BackfillOptions, backfill
-from connector.daemon.read import read
+from connector.daemon.sink import run_sink
 from connector.daemon.stopped_tables import request_tables
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
 from connector.log import Log
@@ -40,6 +40,8 @@ _log = Log(__name__)
 @common_options
 def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_now: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
+    from connector.daemon.read import read
+
     loaded = load(config, sections_of("read"))
     refuse(loaded, needs_of("read", loaded.source.reader))
     executors.take_over(loaded, config, ends_with_stdin=stdin_lifeline)
@@ -65,12 +67,13 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     refuse(loaded, NEEDS["sink" if sink_only else "run"])
     stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if sink_only:
-        sink = service.run_sink(loaded, config, stop)
-        sys.exit(asyncio.run(until_stopped(stop, sink)))
+        sys.exit(asyncio.run(until_stopped(stop, run_sink(loaded, config, stop))))
+    from connector.check.findings import check_sink, warn
+    from connector.daemon.run import run
 
     async def work() -> None:
         await check_sink(loaded)
-        await service.run(loaded, config, stop, on_open=functools.partial(warn, loaded))
+        await run(loaded, config, stop, on_open=functools.partial(warn, loaded))
 
     sys.exit(asyncio.run(until_stopped(stop, work())))
 
@@ -109,6 +112,9 @@ def backfill_command(
         spool = Spool.at(load(config, sections_of("audit")).spool.path)
         put("; ".join(request_tables(spool, stop=stop, resume=resume, restart=restart)))
         return
+    from connector.check.findings import check_sink
+    from connector.daemon.backfill import BackfillOptions, backfill
+
     loaded = load(config)
     refuse(loaded, NEEDS["backfill"])
     stopping = StopRequest(drain_timeout=loaded.drain_timeout)
@@ -137,6 +143,8 @@ def check_command(*, common: Common, config: Path, command: str) -> None:
 
     Prints every error at once; or warnings, and what the sink will need of its destination's quotas.
     """
+    from connector.check.findings import findings_of
+
     for owner in other_owners():
         put(f"{config}: warning: {owner}")
     loaded = load(config, sections_of(command))

@@ -2,28 +2,24 @@
 
 import asyncio
 import functools
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.core.health.retries import BACKFILL, LASTING, Cause
-from connector.core.timestamps import SECOND
 from connector.daemon.backfill import log_failure
 from connector.daemon.backfills_of_run import BackfillsOfRun
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
-from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
-from connector.daemon.states.failures import failures_of_service, failures_of_sink
-from connector.errors import SpannerCdcError, SpoolError
-from connector.log import Log, style_arguments
+from connector.daemon.sink import sink_of
+from connector.daemon.sink_process import Patience
+from connector.daemon.states.failures import failures_of_service
+from connector.errors import SpannerCdcError
+from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
-from connector.spool.consumers import find
-from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
 _log = Log(__name__)
@@ -54,7 +50,7 @@ async def run(
         await run_on_executors(config, path, stop, patience=patience)
         return
     metrics = ReaderMetrics()
-    sink = _sink(config, path, stop, metrics=metrics, patience=patience, alone=False)
+    sink = sink_of(config, path, stop, metrics=metrics, patience=patience, alone=False)
     backfills = BackfillsOfRun(config, path, stop, metrics=metrics, patience=patience)
     writing = asyncio.create_task(sink.run(), name="sink")
     filling = asyncio.create_task(backfills.run(), name="backfill")
@@ -93,58 +89,6 @@ async def run(
     if not filling.cancelled():
         with failures_of_service(config, code="backfill_failed", is_of_sink=False):
             await filling
-
-
-async def run_sink(
-    config: Config,
-    path: Path,
-    stop: StopRequest,
-    *,
-    patience: Patience = Patience(),  # noqa: B008 - frozen
-) -> None:
-    """Runs the sink alone, over a spool that another process writes, until ``stop``.
-
-    Arguments as of :func:`run`.
-
-    Raises:
-        SinkProcessError: it ended with a final error, or too often without progress.
-    """
-    sink = _sink(config, path, stop, metrics=ReaderMetrics(), patience=patience, alone=True)
-    with failures_of_sink(config):
-        await sink.run_until_stopped()
-
-
-def _sink(
-    config: Config,
-    path: Path,
-    stop: StopRequest,
-    *,
-    metrics: ReaderMetrics,
-    patience: Patience,
-    alone: bool,
-) -> SinkProcess:
-    """The sink's process; ``alone`` if it does not read the change stream, whatever the configuration says."""
-    spool = Spool.at(config.spool.path)
-
-    def progress() -> int:
-        consumer = None
-        with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.name)
-        return consumer.epoch if consumer else 0
-
-    return SinkProcess(
-        [
-            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
-            *(["--sink-only"] if alone else []),
-            *style_arguments(),
-        ],
-        progress=progress,
-        stop=stop,
-        drain=config.drain_timeout / SECOND,
-        metrics=metrics,
-        patience=patience,
-        reported_as=ReportedAs(spool=spool, subject=config.sink.name),
-    )
 
 
 def _log_failure(task: "asyncio.Task[None]", *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:

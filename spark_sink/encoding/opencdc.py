@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from connector.core.schemas import TableSchema
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
-from connector.envelope.opencdc_protobuf import delimited
+from connector.extras import extras_named
 from spark_sink.encoding.file_format import EncodedRows, Series, unfit_payloads
 
 
@@ -43,7 +43,13 @@ class OpenCdc:
 
     @classmethod
     def messages(cls, schema_of: Callable[[str], TableSchema], *, gzip: bool) -> "OpenCdc":
-        """Writes protobuf messages, each after its length."""
+        """Writes protobuf messages, each after its length.
+
+        Raises:
+            ConfigurationError: the library of protobuf is not installed.
+        """
+        with extras_named("sink.format: opencdc-protobuf"):
+            from connector.envelope.opencdc_protobuf import delimited
         return cls(schema_of, gzip=gzip, ending="opencdc.pb", encoded=delimited)
 
     def header(self, series: Series, path: str) -> bytes:

@@ -5,12 +5,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from connector.config import SourceConfig
 from connector.core.dialects import DIALECTS, IMMUTABLE, MUTABLE
 from connector.errors import ConfigurationError, SpannerCdcError, line_and_exit_code
+from connector.extras import EXTRAS, installation, is_installed
 from connector.spool.reading import Spool
 from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
@@ -104,11 +104,11 @@ class SelfTest:
         """
         missing = []
         if self.options.with_spark:
-            missing += _missing("pyspark", "spark", "sinks (or --without-spark)")
+            missing += _missing("spark", "sinks (or --without-spark)")
         if self.options.dataset:
-            missing += _missing("google.cloud.bigquery_storage_v1", "bigquery", "--dataset")
+            missing += _missing("bigquery", "--dataset")
         if self.options.bucket:
-            missing += _missing("google.cloud.storage", "gcs", "--bucket")
+            missing += _missing("gcs", "--bucket")
         if missing:
             raise ConfigurationError(missing)
         if self.options.with_spark:
@@ -241,12 +241,8 @@ class SelfTest:
         seen += observed(place)
 
 
-def _missing(module: str, extra: str, what: str) -> list[str]:
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:
-        found = None
-    return [] if found else [f"{what}: needs pip install 'spanner-cdc-spark[{extra}]'"]
+def _missing(extra: str, what: str) -> list[str]:
+    return [] if is_installed(*EXTRAS[extra]) else [f"{what}: needs {installation(extra)}"]
 
 
 def _line(error: Exception) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import pytest
 from spark_sink.sinks.tables.libraries import LIBRARIES
 from tests.packaging.imports import ROOT, distribution, loaded_by, normalized, third_party
 
-EXTRAS = {"avro", "bigquery", "gcs", "spark"}
+EXTRAS = {"avro", "bigquery", "gcs", "reader", "spark"}
 """The packages that users install."""
 
 NOT_IMPORTED = {
@@ -71,14 +71,25 @@ def test_what_tests_and_benchmarks_import_is_declared_and_nothing_else_is() -> N
     ("module", "extras"),
     [
         ("connector.cli", ()),
-        ("connector.api.commands", ()),
-        ("connector.api.stream", ()),
-        ("connector.spanner.workers.worker", ()),
+        ("connector.api.configuration", ()),
+        ("connector.api.spool", ()),
+        ("connector.api.commands", ("reader",)),
+        ("connector.api.stream", ("reader",)),
+        ("connector.spanner.workers.worker", ("reader",)),
+        *((f"connector.cli.{name}", ()) for name in ("cuts", "dead_letters", "service", "spool", "states")),
+        *((f"connector.cli.{name}", ("reader",)) for name in ("proof", "self_test", "stream")),
         ("connector.spool.storage.gcs", ("gcs",)),
         ("spark_sink", ()),
         ("spark_sink.sinks.files.sink_type", ()),
         ("spark_sink.sinks.bigquery.sink_type", ()),
+        ("spark_sink.dead_letters_command", ()),
+        ("spark_sink.cuts_command", ()),
         ("spark_sink.run", ("spark",)),
+        ("spark_sink.registration", ("spark",)),
+        ("spark_sink.sinks.tables.delivery", ("spark",)),
+        ("spark_sink.sinks.tables.merge_into", ("spark",)),
+        ("spark_sink.sinks.tables.cuts.as_of", ("spark",)),
+        ("spark_sink.sinks.spanner.delivery", ("spark", "reader")),
         ("spark_sink.sinks.files.delivery", ("spark",)),
         ("spark_sink.sinks.bigquery.delivery", ("spark", "bigquery")),
     ],
@@ -107,7 +118,7 @@ def test_the_extra_lakehouse_installs_a_pyspark_that_every_table_format_has_a_li
 def test_both_distributions_have_one_version_and_the_same_lower_bounds() -> None:
     assert project("testing")["version"] == project()["version"]
     dependencies = set(project("testing")["dependencies"])
-    own = f"spanner-cdc-spark=={project()['version']}"
+    own = f"spanner-cdc-spark[reader]=={project()['version']}"
     assert own in dependencies
     container = project("testing")["optional-dependencies"]["container"]
     assert dependencies - {own} | set(container) <= set(project()["optional-dependencies"]["dev"])

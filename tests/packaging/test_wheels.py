@@ -133,5 +133,7 @@ def test_a_wheel_has_the_links_that_the_owner_named_and_no_others(wheels: Wheels
 def test_both_distributions_have_one_version_and_the_changelog_a_section_of_it(wheels: Wheels) -> None:
     (service,), (testing,) = (folder.glob("*.dist-info/METADATA") for folder in (wheels.service, wheels.testing))
     (version,) = {Parser().parsestr(path.read_text())["Version"] for path in (service, testing)}
-    assert f"spanner-cdc-spark=={version}" in Parser().parsestr(testing.read_text()).get_all("Requires-Dist", [])
+    assert f"spanner-cdc-spark[reader]=={version}" in Parser().parsestr(testing.read_text()).get_all(
+        "Requires-Dist", []
+    )
     assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()

@@ -5,11 +5,12 @@ a task on an executor, has all that is needed to reach the bucket.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from connector.errors import SpannerCdcError
+from connector.extras import with_extra
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -108,29 +109,8 @@ def with_user_project(node: object, options: Sequence[str]) -> object:
     return {**node, **{name: billed(path, project) for name, path in paths.items()}}
 
 
-@contextmanager
-def with_extra(extra: str, what: str, failure: type[SpannerCdcError]) -> Iterator[None]:
-    """Translates the ImportError of an optional library into a line that says what to install.
-
-    Args:
-        extra: the extra of this package that has the library.
-        what: the beginning of the message: what needs it.
-        failure: the error to raise.
-
-    Raises:
-        SpannerCdcError: ``failure``: the library is not installed.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise failure(
-            f"{what} the extra {extra}, which is not installed",
-            hint=f"Install it: pip install 'spanner-cdc-spark[{extra}]'.",
-        ) from error
-
-
 def with_extra_gcs(failure: type[SpannerCdcError]) -> AbstractContextManager[None]:
-    """Surrounds imports that only ``gs://`` needs; see :func:`with_extra`."""
+    """Surrounds imports that only ``gs://`` needs; see :func:`connector.extras.with_extra`."""
     return with_extra("gcs", "gs:// paths need", failure)
 
 

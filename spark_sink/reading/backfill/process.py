@@ -32,7 +32,6 @@ from spark_sink.settling import settle_without_sink
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
-OPTION = "--backfill"
 _POLL = 0.25
 """Seconds between two looks at what was delivered, once everything is read."""
 
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a backfill; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_sink")
     parser.add_argument("config", type=Path)
-    parser.add_argument(OPTION, type=int, required=True, metavar="NUMBER")
+    parser.add_argument("--backfill", type=int, required=True, metavar="NUMBER")
     parser.add_argument("--rpc-priority", choices=["low", "medium", "high"], default="medium")
     parser.add_argument("--data-boost", action="store_true")
     parser.add_argument("--verbose", action="store_true")

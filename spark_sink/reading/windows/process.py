@@ -35,7 +35,6 @@ from spark_sink.reading.windows.reading import on_executors
 from spark_sink.run import Beside, Events, SinkEvent
 from spark_sink.session import need_java, session, stop_session
 
-OPTION = "--read"
 _INTERRUPTED = 130
 
 _log = log.Log(__name__)
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     """Reads a configuration's change stream on executors; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_sink")
     parser.add_argument("config", type=Path)
-    parser.add_argument(OPTION, action="store_true", required=True)
+    parser.add_argument("--read", action="store_true", required=True)
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     parser.add_argument("--stdin-lifeline", action="store_true")
     parser.add_argument("--verbose", action="store_true")

@@ -8,7 +8,7 @@ from connector.config.sections import SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import SpannerCdcError
-from connector.spool.storage.locations import with_extra
+from connector.extras import with_extra
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.pacing.costs import SinkLoad, notes

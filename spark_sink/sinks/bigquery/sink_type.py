@@ -8,6 +8,7 @@ from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import WatchedStream
 from connector.core.schemas import TableSchema
+from connector.extras import EXTRAS
 from spark_sink.sinks.bigquery import checks
 from spark_sink.sinks.bigquery.config import FORMER_NAMES, BigQueryConfig, check_options
 from spark_sink.sinks.bigquery.tables.table import MERGE, bigquery_table, table_errors
@@ -52,7 +53,7 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
 
     def extras(self, sink: BigQueryConfig) -> Mapping[str, Sequence[str]]:
         """Google's clients."""
-        return {"bigquery": ["google.cloud.bigquery", "google.cloud.bigquery_storage_v1"]}
+        return {"bigquery": EXTRAS["bigquery"]}
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
         """Mode ``merge`` and views need whole rows."""

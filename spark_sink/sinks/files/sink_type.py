@@ -10,6 +10,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.avro_schema import collisions
+from connector.extras import EXTRAS
 from connector.spool.storage.locations import absolute, in_cloud_storage, unbilled
 from spark_sink.sinks.files import checks
 from spark_sink.sinks.files.config import FORMER_NAMES, FilesConfig, check_options
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
     from spark_sink.sinks.shared.published_cut import PublishedCut
+
+
+_EXTRAS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "avro": {"avro": EXTRAS["avro"]},
+    "opencdc-protobuf": {"reader": ["google.protobuf"]},
+}
+"""The modules that a format needs, by the format and the extra that brings them."""
 
 
 class FilesSink(SparkSinkType[FilesConfig]):
@@ -62,8 +70,8 @@ class FilesSink(SparkSinkType[FilesConfig]):
         ]
 
     def extras(self, sink: FilesConfig) -> Mapping[str, Sequence[str]]:
-        """Avro needs a library."""
-        return {"avro": ["fastavro"]} if sink.format == "avro" else {}
+        """Avro and protobuf need a library each."""
+        return _EXTRAS.get(sink.format, {})
 
     def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
         """Columns whose names collide in Avro."""

@@ -13,6 +13,7 @@ from connector.core.column_kinds import type_code
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError
+from connector.extras import EXTRAS
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
@@ -46,6 +47,10 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other."""
         del envelope
         return {"sink.database": sink.address(source).path, "sink.mode": sink.mode}
+
+    def extras(self, sink: SpannerConfig) -> Mapping[str, Sequence[str]]:
+        """The libraries that call Spanner."""
+        return {"reader": EXTRAS["reader"]}
 
     def stream_decides(self, sink: SpannerConfig) -> bool:
         """Completed rows are refused."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from connector.config.sections import SparkConfig
+from connector.extras import installation
 from spark_sink.sinks.tables.config import TablesConfig
 
 _GENERATED = {"spark.sql.codegen.cache.maxEntries": "5000"}
@@ -100,7 +101,7 @@ def missing_library(sink: TablesConfig, given: Mapping[str, str]) -> str:
     versions = ", ".join(library.versions)
     return (
         f"sink.format: there is no library of {sink.format} for Spark {spark_version()} yet: install PySpark {versions}"
-        f" (pip install 'spanner-cdc-spark[lakehouse]'), or name a library in spark.config ({PACKAGES})"
+        f" ({installation('lakehouse')}), or name a library in spark.config ({PACKAGES})"
     )
 
 

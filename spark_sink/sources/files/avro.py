@@ -18,6 +18,7 @@ import orjson
 
 from connector.core.timestamps import format_rfc3339
 from connector.envelope.avro_schema import ARRAY_RECORDS_OF_JSON
+from connector.extras import installation
 from spark_sink.errors import EventFileError
 from spark_sink.sources.files.table_rows import FileEvent
 
@@ -39,9 +40,7 @@ def avro_events(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
     try:
         import fastavro
     except ImportError as error:
-        raise EventFileError(
-            "reading Avro files needs the package fastavro", hint="pip install 'spanner-cdc-spark[avro]'"
-        ) from error
+        raise EventFileError("reading Avro files needs the package fastavro", hint=installation("avro")) from error
     try:
         reader = fastavro.reader(stream)
         nested = _nested(reader.writer_schema)

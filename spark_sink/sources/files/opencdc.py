@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal
 
 import msgspec
-import orjson
 import pyarrow as pa
-from google.protobuf.message import DecodeError, Message
 
-from connector.envelope.opencdc_protobuf import OPERATIONS, RecordMessage
+from connector.extras import extras_named
 from spark_sink.errors import EventFileError
 
 CHANGES = pa.schema(
@@ -23,9 +21,6 @@ CHANGES = pa.schema(
 the columns of ``after``, or the key of a deleted row, with OpenCDC's values."""
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 8 * 1024 * 1024
-_LONGEST = 2**31
-"""Bytes of a message; protobuf has no longer ones."""
-
 _MOD_TYPES = {"create": "INSERT", "snapshot": "INSERT", "update": "UPDATE", "delete": "DELETE"}
 _MILLISECOND = 1_000_000
 
@@ -59,68 +54,25 @@ def opencdc_lines(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
             raise EventFileError(f"cannot read {path}: line {number} is not an OpenCDC record") from None
 
 
-def opencdc_messages(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
-    """The records of protobuf messages, each of which is preceded by its length.
+def _messages(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
+    """The records of protobuf messages.
 
     Raises:
+        ConfigurationError: the library of protobuf is not installed.
         EventFileError: a message is not a valid record, or is incomplete.
     """
-    number = 0
-    while (size := _length(stream)) != 0:
-        number += 1
+    with extras_named(f"reading {path}"):
+        from spark_sink.sources.files.opencdc_messages import opencdc_messages
+    for number, fields in enumerate(opencdc_messages(path, stream), 1):
         try:
-            data = b"" if size is None or size > _LONGEST else stream.read(size)
-            if size is None or len(data) < size:
-                raise EventFileError(f"cannot read {path}: it is damaged or incomplete")
-            yield _change(RecordMessage.FromString(data))
-        except (DecodeError, LookupError, msgspec.MsgspecError):
+            yield msgspec.convert(fields, OpenCdcChange)
+        except msgspec.MsgspecError:
             raise EventFileError(f"cannot read {path}: message {number} is not an OpenCDC record") from None
-
-
-def _length(stream: BinaryIO) -> int | None:
-    """A varint; 0 at the end of the file, None if it is not complete."""
-    found = shift = 0
-    while byte := stream.read(1):
-        found |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if byte[0] < 0x80:
-            return found or None  # a record is never empty
-        if shift > 35:
-            return None
-    return None if shift else 0
-
-
-def _change(message: Message) -> OpenCdcChange:
-    payload = message.payload
-    return msgspec.convert(
-        {
-            "operation": OPERATIONS[message.operation],
-            "metadata": dict(message.metadata),
-            "key": msgspec.Raw(_json(message.key)),
-            "payload": _Payload(msgspec.Raw(_json(payload.after) if payload.HasField("after") else b"null")),
-        },
-        OpenCdcChange,
-    )
-
-
-def _json(data: Message) -> bytes:
-    fields = data.structured_data.fields
-    return orjson.dumps({name: _value(value) for name, value in fields.items()})
-
-
-def _value(value: Message) -> object:
-    kind = value.WhichOneof("kind")
-    if kind in (None, "null_value"):
-        return None
-    found = getattr(value, kind)
-    if kind == "struct_value":
-        return {name: _value(one) for name, one in found.fields.items()}
-    return [_value(one) for one in found.values] if kind == "list_value" else found
 
 
 _FORMATS: Mapping[str, Callable[[str, BinaryIO], Iterator[OpenCdcChange]]] = {
     ".opencdc.jsonl": opencdc_lines,
-    ".opencdc.pb": opencdc_messages,
+    ".opencdc.pb": _messages,
 }
 """By the ending of a file's name without ``.gz``."""
 

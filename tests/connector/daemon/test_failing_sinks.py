@@ -13,6 +13,7 @@ from connector.core.health.alarms import alarms
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
+from connector.daemon.sink import run_sink
 from connector.daemon.sink_process import Patience, SinkProcessError
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of, status_of, status_text
@@ -105,7 +106,7 @@ async def test_a_sink_that_runs_alone_and_fails_is_an_alarm_until_it_delivers_an
     spool, runs = with_a_spool(config), stub(1)
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=time.time_ns()))
     with pytest.raises(SinkProcessError):
-        await service.run_sink(config, tmp_path / "config.yaml", runs.stop)
+        await run_sink(config, tmp_path / "config.yaml", runs.stop)
     (alarm,) = alarms(facts_of(spool, 0, time.time_ns()))
     assert (alarm.name, alarm.subject, "reason 0" in alarm.message) == ("sink_failed", "files", True)
     assert state_of(spool).state is StreamState.RUNNING
@@ -142,7 +143,7 @@ async def test_a_sink_that_runs_alone_and_is_restarted_again_and_again_is_named_
     write_state(spool, StateRecord(StreamState.RUNNING, 1, seen=now()))
     metrics.reported(reports_of(spool))
     path, consumers = tmp_path / "config.yaml", ConsumerStates(spool)
-    running = asyncio.create_task(service.run_sink(config, path, runs.stop, patience=HASTE))
+    running = asyncio.create_task(run_sink(config, path, runs.stop, patience=HASTE))
     text = await named(spool)
     assert "ERROR sink_failing: the Spark sink ends with errors and is restarted (code 75: reason " in text
     assert "WARNING sink_restarted: the sink was restarted " in text

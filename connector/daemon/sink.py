@@ -1,0 +1,71 @@
+"""The sink of a configuration as a process: beside the daemon, or alone over a spool that another process fills.
+
+A machine that only delivers has no library that calls Spanner, so that none is imported here.
+"""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from connector.config.loading import Config
+from connector.core.timestamps import SECOND
+from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
+from connector.daemon.states.failures import failures_of_sink
+from connector.errors import SpoolError
+from connector.log import style_arguments
+from connector.reader.stopping import StopRequest
+from connector.spool.consumers import find
+from connector.spool.reading import Spool
+from connector.telemetry.metrics import ReaderMetrics
+
+
+async def run_sink(
+    config: Config,
+    path: Path,
+    stop: StopRequest,
+    *,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> None:
+    """Runs the sink alone, over a spool that another process writes, until ``stop``.
+
+    Arguments as of :func:`connector.daemon.run.run`.
+
+    Raises:
+        SinkProcessError: it ended with a final error, or too often without progress.
+    """
+    sink = sink_of(config, path, stop, metrics=ReaderMetrics(), patience=patience, alone=True)
+    with failures_of_sink(config):
+        await sink.run_until_stopped()
+
+
+def sink_of(
+    config: Config,
+    path: Path,
+    stop: StopRequest,
+    *,
+    metrics: ReaderMetrics,
+    patience: Patience,
+    alone: bool,
+) -> SinkProcess:
+    """The sink's process; ``alone`` if it does not read the change stream, whatever the configuration says."""
+    spool = Spool.at(config.spool.path)
+
+    def progress() -> int:
+        consumer = None
+        with suppress(SpoolError):  # unknown progress counts as none
+            consumer = find(spool, config.sink.name)
+        return consumer.epoch if consumer else 0
+
+    return SinkProcess(
+        [
+            *(sys.executable, "-P", "-m", "spark_sink", str(path)),
+            *(["--sink-only"] if alone else []),
+            *style_arguments(),
+        ],
+        progress=progress,
+        stop=stop,
+        drain=config.drain_timeout / SECOND,
+        metrics=metrics,
+        patience=patience,
+        reported_as=ReportedAs(spool=spool, subject=config.sink.name),
+    )
