@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
 from connector.check.needs import Needs
+from connector.config.emulator_address import emulator_problem
 from connector.config.loading import Config
 from connector.config.sinks import Location, sink_type
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError, advice
@@ -58,6 +59,8 @@ def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> lis
     if needs.spark:
         folders.append(Location("spark.checkpoint", config.spark.checkpoint))
     errors = [*_errors_of_libraries(config, needs), *_errors_of_shared_folders(folders)]
+    if (emulator := config.source.emulator_host) and (problem := emulator_problem(emulator, "source")):
+        errors.append(problem)
     for one in folders:
         errors += errors_of_folder(one.option, one.path, needs_room=not (starts and Path(one.path).exists()))
     if needs.spark:

@@ -7,6 +7,7 @@ import click
 from connector.cli import spool_reports as reports
 from connector.cli.common import Common, common_options, print_report, put
 from connector.core.timestamps import format_rfc3339, parse
+from connector.daemon.states.report import spool_of
 from connector.errors import ConfigurationError
 from connector.spool import gaps
 from connector.spool.consumers import forget
@@ -14,17 +15,17 @@ from connector.spool.reading import Spool
 
 
 @click.command("spool")
-@click.argument("path")
+@click.argument("path", metavar="PATH|CONFIG")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer: no epoch is kept for it any more.")
 @click.option("--restart-at", metavar="TIMESTAMP", help="Record a gap up to this RFC 3339 timestamp.")
 @common_options
 def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
-    """Describes the spool at PATH.
+    """Describes the spool at PATH, or the one of CONFIG.
 
     Prints the ranges, rows and bytes of its epochs, its gaps, and its consumers and their lag.
     """
-    spool = Spool.at(path)
+    spool, _ = spool_of(path)
     if forgotten is not None and restart_at is not None:
         raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
     if restart_at is not None:

@@ -10,7 +10,7 @@ _OTHERS: Mapping[str, str] = {
 }
 """Options of a configuration file that have another name on the command line."""
 
-_TWICE = re.compile(r"(--[a-z-]+) or \1\b")
+_TWICE = re.compile(r"(, )?(--[a-z-]+) or \2\b")
 """An option that has one name in a configuration file, and another beside it."""
 
 _OPTION = re.compile(r"\b(?:source|envelope)((?:\.[a-z_]+)+)(?![\w/])")
@@ -28,4 +28,4 @@ def as_typed(line: str, options: Collection[str]) -> str:
         typed = _OTHERS.get(found[0], f"--{re.sub('[._]', '-', found[1][1:])}")
         return typed if typed in options else found[0]
 
-    return _TWICE.sub(r"\1", _OPTION.sub(renamed, line))
+    return _TWICE.sub(lambda found: f"{' or ' if found[1] else ''}{found[2]}", _OPTION.sub(renamed, line))

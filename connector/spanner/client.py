@@ -19,13 +19,14 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.struct_pb2 import Value
 
 from connector.config.address import DatabaseAddress
+from connector.config.emulator_address import emulator_options
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.process import EMULATOR_HOST
 from connector.proxies import grpc_proxy
 from connector.spanner.decoding.chunks import ValueAssembler
-from connector.spanner.emulators import PATIENCE, SILENCE, checked_address, options
+from connector.spanner.emulators import PATIENCE, SILENCE, checked_address
 from connector.spanner.errors import READER, Access, CallAction, classify, no_answer_hint, setup_error
 from connector.spanner.omni.certificates import read_certificates
 from connector.spanner.omni.handshake import refused_connection
@@ -182,7 +183,7 @@ class SpannerClient:
         if why := await self._transport.accepts(PATIENCE, SILENCE):
             if self.address.omni is not None and not self.proxy:
                 raise await asyncio.to_thread(refused_connection, self.address, why)
-            what, hint = "emulator", f"Start it, or correct {options(self.access.section)}."
+            what, hint = "emulator", f"Start it, or correct {emulator_options(self.access.section)}."
             if self.address.omni is not None:
                 what, hint = "Omni server", no_answer_hint(self.access.section, self.proxy)
             raise UnreachableError(f"no Spanner {what} answers at {self.host}: {why}", hint=hint)

@@ -14,9 +14,8 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
 
-from connector.config.address import is_host_and_port
+from connector.config.emulator_address import emulator_problem
 from connector.errors import ConfigurationError
-from connector.process import EMULATOR_HOST
 from connector.proxies import DIRECT_CHANNEL
 
 PATIENCE = 2.0
@@ -36,14 +35,9 @@ def checked_address(host: str, section: str) -> str:
     Raises:
         ConfigurationError: it is not HOST:PORT.
     """
-    if not is_host_and_port(host):
-        raise ConfigurationError([f"{options(section)}: {host!r} is not the address of an emulator: write HOST:PORT"])
+    if problem := emulator_problem(host, section):
+        raise ConfigurationError([problem])
     return host
-
-
-def options(section: str) -> str:
-    """The options that can name an emulator, as text."""
-    return f"{EMULATOR_HOST}, --emulator-host or {section}.emulator_host"
 
 
 class EmulatorClient(spanner.Client):

@@ -173,7 +173,7 @@ def audit_request(
     """
     _check_options(start, end, sample)
     given = {"endpoint": endpoint, "database_role": database_role}
-    knows = Path(target).is_file()
+    knows = target.endswith((".yaml", ".yml")) or Path(target).is_file()
     if knows:
         config = load(target)
         spool = Spool.at(config.spool.path)

@@ -208,3 +208,12 @@ def test_a_spark_without_the_library_of_a_format_is_refused_unless_the_configura
         offline.refuse(config(sink=sink), NEEDS["run"])
     brought = {"config": {"spark.jars.packages": "io.delta:delta-spark_9.9_2.13:5.0.0"}}
     assert offline.offline_errors(config(sink=sink, spark=brought), NEEDS["run"]) == []
+
+
+def test_an_address_that_is_no_emulators_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="'localhost' is not the address of an emulator: write HOST:PORT"):
+        offline.refuse(config(source={**SOURCE, "emulator_host": "localhost"}), NEEDS["read"])
+    assert list(tmp_path.iterdir()) == []

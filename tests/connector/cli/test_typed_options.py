@@ -13,7 +13,7 @@ from connector.cli.typed_options import as_typed
         ("set source.tables.include", "set --table"),
         ("source.tls.ca: no such file, source.tls: none", "--tls-ca: no such file, source.tls: none"),
         ("envelope.format: no", "--envelope: no"),
-        ("HOST, --end or source.end: no", "HOST, --end: no"),
+        ("HOST, --end or source.end: no", "HOST or --end: no"),
         ("source.placements: not an option of it", "source.placements: not an option of it"),
         ("https://example.com/source.start/here", "https://example.com/source.start/here"),
     ],
