@@ -1,6 +1,7 @@
 """Errors of the sinks, and the meaning of errors that Spark has wrapped; see also :mod:`connector.errors`."""
 
 import re
+from dataclasses import dataclass
 
 from connector.errors import (
     FAILED_PERMANENTLY,
@@ -80,6 +81,37 @@ _BUGS = frozenset(
 _TRANSIENT = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|TimeoutException|OutOfMemoryError")
 """Errors of an overloaded machine or of a network, whatever they are wrapped in."""
 
+_OF_ICEBERG = re.compile(r"\borg\.apache\.iceberg\.(?:[\w$]+\.)*([A-Z]\w*Exception)(?:: ([^\n]*))?")
+_CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)+([\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
+
+_SILENT_CATALOG = frozenset(
+    {
+        "CommitStateUnknownException",
+        "RESTException",
+        "ServiceFailureException",
+        "ServiceUnavailableException",
+        "UncheckedSQLException",
+    }
+)
+"""Of a catalog that does not answer, or fails."""
+
+_OF_NETWORK = re.compile(r"(?:Connect|Connection|Host|SSL|Timeout|Socket|SQL)\w*Exception$")
+
+_CREDENTIALS = re.compile(
+    r"\bNotAuthorizedException\b"
+    r"|BadRequestException: Malformed request: (?:invalid_(?:client|grant|scope)|unauthorized_client)"
+    r"|\bExpiredToken(?:Exception)?\b|security token included in the request is (?:expired|invalid)"
+)
+"""Of credentials that are wrong or have expired: of Iceberg's client, of OAuth, and of AWS."""
+
+_FORBIDDEN = re.compile(r"org\.apache\.iceberg\.exceptions\.ForbiddenException")
+
+_OPTIONS_OF_URL = re.compile(r"(\bjdbc:[^\s?;]+)[?;]\S*")
+"""They may have a password."""
+
+_LONGEST = 300
+"""Characters of a catalog's own text in a line."""
+
 
 class SinkError(SpannerCdcError):
     """The destination cannot be written."""
@@ -109,6 +141,19 @@ class CutError(SpannerCdcError):
 
 class EventFileError(SpannerCdcError):
     """Files of events cannot be read back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFault:
+    """An error of a catalog.
+
+    Attributes:
+        line: for people.
+        is_permanent: whether every attempt meets it until somebody changes the credentials or the rights.
+    """
+
+    line: str
+    is_permanent: bool
 
 
 def is_own(error: BaseException) -> bool:
@@ -142,11 +187,14 @@ def _own_kind(error: BaseException) -> str:
 def is_permanent(error: BaseException) -> bool:
     """True if an error of Spark, raised before a micro-batch was delivered, will be raised at each restart.
 
-    An invalid configuration or checkpoint is permanent, and so are a bug and a value that cannot be written.
+    An invalid configuration or checkpoint is permanent, and so are a bug, a value that cannot be written, and
+    credentials that a catalog does not accept.
     """
     text = text_of(error)
     if _is_of_value(text):
         return True
+    if (fault := catalog_fault(text)) is not None:
+        return fault.is_permanent
     if _TRANSIENT.search(text):
         return False
     if _TRACEBACK in text:
@@ -159,6 +207,37 @@ def is_permanent(error: BaseException) -> bool:
     if named:
         names.add(named[1])
     return not names.isdisjoint(_PERMANENT_IN_JVM) or _NO_RIGHTS.search(text) is not None
+
+
+def catalog_fault(text: str) -> CatalogFault | None:
+    """The error of a catalog that an exception's text is about; None if it is about something else."""
+    if found := _CREDENTIALS.search(text):
+        return CatalogFault(
+            f"the catalog does not accept the credentials, which may have expired: {_line_at(text, found.start())}."
+            " Renew them in spark.config (spark.sql.catalog.NAME.token, or .credential)",
+            is_permanent=True,
+        )
+    if found := _FORBIDDEN.search(text):
+        return CatalogFault(
+            f"the catalog forbids it: {_line_at(text, found.start())}. Grant what it names", is_permanent=True
+        )
+    silent = next((one for one in _OF_ICEBERG.finditer(text) if one[1] in _SILENT_CATALOG), None)
+    if silent is None:
+        return None
+    causes = [
+        f"{one[1]}: {one[2] or ''}" for one in _CAUSED_BY.finditer(text, silent.end()) if _OF_NETWORK.search(one[1])
+    ]
+    why = causes[0] if causes else f"{silent[1]}: {silent[2] or ''}"
+    return CatalogFault(f"the catalog does not answer: {_shown(why)}", is_permanent=False)
+
+
+def _line_at(text: str, start: int) -> str:
+    """The catalog's words, without the names of packages before them."""
+    return _shown(text[start:].partition("\n")[0].rpartition("org.apache.iceberg.exceptions.")[2])
+
+
+def _shown(words: str) -> str:
+    return _OPTIONS_OF_URL.sub(r"\1", words)[:_LONGEST].strip().rstrip(".:")
 
 
 def is_of_statement(error: BaseException) -> bool:
@@ -213,6 +292,8 @@ def clear_line(error: BaseException) -> str:
         return f"{what}: {condition(error)}"
     if words := _words(text):
         return words
+    if fault := catalog_fault(text):
+        return fault.line
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     if lines[0].startswith(_CALLING) and lines[1:]:  # the exception follows
         lines = [lines[1].removeprefix(": "), *lines[2:]]

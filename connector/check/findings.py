@@ -81,6 +81,8 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
         errors.append(f"source: {error}")
     if needs.sink:
         errors += await asyncio.to_thread(kind.destination_errors, sink, config.source, watched)
+        if needs.spark and not errors:
+            errors += await asyncio.to_thread(kind.session_errors, sink, config.spark)
         if not errors and watched is not None:
             estimates = await asyncio.to_thread(kind.estimates, sink, config.source, config.spark, watched)
     return CheckFindings(list(dict.fromkeys(errors)), warnings, estimates)

@@ -214,6 +214,10 @@ class SinkType(ABC, Generic[C]):
         """Checks the destination by calling it; ``stream`` is None where Spanner could not be reached."""
         return []
 
+    def session_errors(self, sink: C, spark: SparkConfig) -> Sequence[str]:
+        """Checks the destination from a session of Spark, which takes a while; called where nothing else is wrong."""
+        return []
+
     def warnings(self, sink: C, stream: WatchedStream) -> list[str]:
         """Warnings about the sink's output, for those who read it; calls no server."""
         return []

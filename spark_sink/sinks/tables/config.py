@@ -44,7 +44,7 @@ class TablesConfig(SinkConfig):
     path: str | None = None
     """A folder in which each table has one of its own, on disk or as Spark reaches it. Either this or ``database``."""
     database: str | None = None
-    """A database of Spark's catalog, such as ``sales`` or ``lake.sales``, which exists."""
+    """A database of Spark's catalog, such as ``sales`` or ``lake.sales``, which exists. ``check`` looks for it."""
     mode: Mode = "merge"
     """``merge``: the rows as they are in Spanner. ``append``: a row for each change; Parquet has only this.
     ``history``: a row for each version of a row, with the time from which and to which it was valid."""

@@ -40,7 +40,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
     """
     assert isinstance(config.sink, TablesConfig)
     spool = replayed_spool(config)
-    with held(spool, config) as spools, started(config, config.sink) as spark:
+    with held(spool, config) as spools, started(config.spark, config.sink) as spark:
         replay = TablesReplay(config, config.sink, spool, spools, spark)
         with in_words():
             yield replay

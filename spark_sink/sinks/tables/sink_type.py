@@ -57,6 +57,14 @@ class TablesSink(SparkSinkType[TablesConfig]):
         missing = libraries.missing_library(sink, spark.config)
         return [missing] if missing else []
 
+    def session_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
+        """A database that its catalog does not have, and a catalog that does not answer."""
+        if sink.database is None:
+            return []
+        from spark_sink.sinks.tables.formats.databases import database_errors
+
+        return database_errors(sink.database, sink, spark)
+
     def stream_decides(self, sink: TablesConfig) -> bool:
         """Rows are not completed."""
         return True

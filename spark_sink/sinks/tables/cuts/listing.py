@@ -18,5 +18,5 @@ def published_cuts(config: Config, sink: TablesConfig) -> Sequence[PublishedCut]
         SinkError: Spark cannot be started, or cannot read the table of cuts.
     """
     spool = existing_spool(config, hint="Set spool.path to the spool of the sink.")
-    with started(config, sink) as spark:
+    with started(config.spark, sink) as spark:
         return CutRecords(spark, sink.options, spool.header().spool_id, sink.name, sink.cuts.keep).cuts()

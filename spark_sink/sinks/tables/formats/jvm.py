@@ -24,8 +24,16 @@ def java_session(spark: SparkSession) -> JavaObject:
     return _of(spark, "_jsparkSession")
 
 
+def session_key(spark: SparkSession) -> str:
+    """Identifies a session, of which there may be several objects in Python; one of Spark Connect has a name."""
+    named: str = getattr(spark, "session_id", "")
+    return named or str(java_session(spark).hashCode())
+
+
 def _of(spark: SparkSession, name: str) -> JavaObject:
     try:
         return getattr(spark, name)
     except Exception:  # noqa: BLE001 - Spark Connect raises one of its own for each attribute
-        raise ConfigurationError(["writing tables needs a session of its own JVM, not one of Spark Connect"]) from None
+        raise ConfigurationError(
+            ["Delta, Parquet and cuts need a session of its own JVM, not one of Spark Connect"]
+        ) from None

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from connector.config.loading import Config
+from connector.config.sections import SparkConfig
 from spark_sink.errors import SinkError, clear_line
 from spark_sink.failures import SPARK_ERRORS
 from spark_sink.session import need_java, session, stop_session
@@ -16,19 +16,19 @@ from spark_sink.sinks.tables.libraries import spark_options
 
 
 @contextmanager
-def started(config: Config, sink: TablesConfig) -> Iterator[SparkSession]:
+def started(spark: SparkConfig, sink: TablesConfig) -> Iterator[SparkSession]:
     """A session, which is stopped in the end.
 
     Raises:
         SinkError: Java is missing, or Spark cannot be started, or fails meanwhile.
     """
     need_java()
-    options = spark_options(sink, config.spark)
+    options = spark_options(sink, spark)
     with ExitStack() as stack, in_words():
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        spark = session(config.spark.model_copy(update={"config": options}), folder, verbose=False)
-        stack.callback(stop_session, spark)
-        yield spark
+        running = session(spark.model_copy(update={"config": options}), folder, verbose=False)
+        stack.callback(stop_session, running)
+        yield running
 
 
 @contextmanager

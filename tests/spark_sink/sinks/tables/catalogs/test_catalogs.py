@@ -1,0 +1,97 @@
+"""A REST catalog of Iceberg that lacks a namespace, refuses credentials, or does not answer."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_sink
+from connector.core.records import ColumnType
+from connector.errors import FAILED_PERMANENTLY, TRANSIENT
+from spark_sink.failures import SPARK_ERRORS, Meaning, line_and_code, meaning_of
+from spark_sink.run import _final_if_permanent
+from spark_sink.sinks.tables.formats.databases import missing_database
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from tests.spark_sink.sinks.tables.catalogs.server import Gate, rest_catalog
+from tests.spark_sink.sinks.tables.changes import NAME, change
+from tests.spark_sink.sinks.tables.reading import epochs
+from tests.spark_sink.spools import KEY, SpoolMaker
+
+pytestmark = pytest.mark.skipif(
+    spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
+)
+AGE = ColumnType("Age", '{"code":"INT64"}', False, 3)
+WIDE = (KEY, NAME, AGE)
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    with rest_catalog(tmp_path_factory.mktemp("rest")) as found:
+        yield found
+
+
+def configure(lake: SparkSession, name: str, options: dict[str, str]) -> None:
+    lake.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    for option, value in options.items():
+        lake.conf.set(f"spark.sql.catalog.{name}.{option}", value)
+
+
+def of_rest(address: str) -> dict[str, str]:
+    return {"type": "rest", "uri": address, "rest.client.max-retries": "1"}
+
+
+def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
+    spark.sql(f"REFRESH TABLE {table}")
+    return sorted(tuple(row) for row in spark.table(table).select("Id", "Name", "Age").collect())
+
+
+def test_a_database_that_a_catalog_lacks_is_named_with_the_statement_that_creates_it(
+    lake: SparkSession, gate: Gate
+) -> None:
+    configure(lake, "checked", of_rest(gate.address))
+    assert missing_database(lake, "checked.films") == [
+        "sink.database: there is no database checked.films: create it (CREATE NAMESPACE checked.films)"
+    ]
+    lake.sql("CREATE NAMESPACE checked.films")
+    assert missing_database(lake, "checked.films") == []
+    (why,) = missing_database(lake, "nowhere.films")
+    assert why.startswith("sink.database: there is no catalog nowhere: configure it in spark.config")
+
+
+def test_a_catalog_that_refuses_the_credentials_is_final_and_one_that_is_silent_is_tried_again(
+    lake: SparkSession, gate: Gate, tmp_path: Path
+) -> None:
+    configure(lake, "gated", of_rest(gate.address))
+    lake.sql("CREATE NAMESPACE gated.plays")
+    spool = SpoolMaker(tmp_path / "spool")
+    spool.seal(change(1, [1], WIDE, Name="n", Age="1"))
+
+    def merge(catalog: str = "gated") -> None:
+        spark_sink.merge_into(epochs(lake, spool, 1, 1), format="iceberg", database=f"{catalog}.plays")
+
+    def refused(status: int, kind: str) -> tuple[str, int]:
+        gate.refusal = status, kind
+        try:
+            with pytest.raises(Exception) as raised, _final_if_permanent():
+                merge()
+        finally:
+            gate.refusal = None
+        return line_and_code(raised.value)
+
+    line, code = refused(401, "NotAuthorizedException")
+    assert code == FAILED_PERMANENTLY
+    assert line.startswith("the catalog does not accept the credentials, which may have expired: NotAuthorized")
+    assert refused(403, "ForbiddenException")[1] == FAILED_PERMANENTLY
+    line, code = refused(503, "ServiceUnavailableException")
+    assert (code, line.partition(":")[0]) == (TRANSIENT, "the catalog does not answer")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        configure(lake, "down", of_rest(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        with pytest.raises(SPARK_ERRORS) as raised:
+            merge("down")
+    assert meaning_of(raised.value) is Meaning.TRANSIENT
+    assert "Connection refused" in line_and_code(raised.value)[0]
+    merge()
+    assert rows(lake, "gated.plays.Singers") == [(1, "n", 1)]

@@ -1,0 +1,67 @@
+"""Errors of catalogs: their line, and whether another attempt may succeed."""
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from spark_sink.errors import clear_line, is_of_statement, is_permanent
+
+CALL = "An error occurred while calling o49.sql.\n: "
+ICEBERG = "org.apache.iceberg.exceptions"
+BATCH = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "spark_sink/sinks/tables/merge_into.py", line 7, in _merge
+    spark.sql(statement)
+py4j.protocol.Py4JJavaError: {}
+ SQLSTATE: XXKST"""
+SHADED = "org.apache.iceberg.shaded.org.apache.hc.client5.http.HttpHostConnectException"
+
+FINAL = {
+    f"{ICEBERG}.NotAuthorizedException: Not authorized: token has expired": (
+        "the catalog does not accept the credentials, which may have expired: NotAuthorizedException: Not authorized:"
+        " token has expired. Renew them in spark.config (spark.sql.catalog.NAME.token, or .credential)"
+    ),
+    f"{ICEBERG}.BadRequestException: Malformed request: invalid_client: unknown": (
+        "the catalog does not accept the credentials, which may have expired: BadRequestException: Malformed request:"
+        " invalid_client: unknown. Renew them in spark.config (spark.sql.catalog.NAME.token, or .credential)"
+    ),
+    "software.amazon.awssdk.services.glue.model.GlueException: The security token included in the request is expired": (
+        "the catalog does not accept the credentials, which may have expired: security token included in the request is"
+        " expired. Renew them in spark.config (spark.sql.catalog.NAME.token, or .credential)"
+    ),
+    f"{ICEBERG}.ForbiddenException: Forbidden: no right CREATE_TABLE": (
+        "the catalog forbids it: ForbiddenException: Forbidden: no right CREATE_TABLE. Grant what it names"
+    ),
+}
+AGAIN = {
+    f"{ICEBERG}.RESTException: Error occurred while processing GET request\n\tat a.B.c(D.java:1)\nCaused by: {SHADED}:"
+    " Connect to http://catalog:8181 failed: Connection refused": (
+        "HttpHostConnectException: Connect to http://catalog:8181 failed: Connection refused"
+    ),
+    f"{ICEBERG}.ServiceUnavailableException: Service unavailable: later": (
+        "ServiceUnavailableException: Service unavailable: later"
+    ),
+    f"{ICEBERG}.CommitStateUnknownException: Service failed: 502": "CommitStateUnknownException: Service failed: 502",
+    "org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect: jdbc:postgresql://host/db?password=secret": (
+        "UncheckedSQLException: Failed to connect: jdbc:postgresql://host/db"
+    ),
+}
+
+
+def raised(text: str) -> list[Exception]:
+    called = f"{CALL}{text}\n\tat a.b.C.d(C.scala:1)"
+    return [PySparkException(called), StreamingQueryException(BATCH.format(called))]
+
+
+@pytest.mark.parametrize("text", FINAL)
+def test_credentials_that_a_catalog_refuses_are_final_and_said_in_one_line(text: str) -> None:
+    for error in raised(text):
+        assert is_permanent(error)
+        assert not is_of_statement(error)
+        assert clear_line(error) == FINAL[text]
+
+
+@pytest.mark.parametrize("text", AGAIN)
+def test_a_catalog_that_does_not_answer_is_tried_again_and_named_without_a_password(text: str) -> None:
+    for error in raised(text):
+        assert not is_permanent(error)
+        assert not is_of_statement(error)
+        assert clear_line(error) == f"the catalog does not answer: {AGAIN[text]}"
