@@ -55,7 +55,8 @@ class RepairReport:
 
     def lines(self) -> list[str]:
         """A line for each table."""
-        what = "repaired" if self.is_delivered else "to repair"
+        delivered = "delivered" if self.dead_letters else "repaired"
+        what = delivered if self.is_delivered else "to repair"
         lines = []
         for table in self._tables:
             counts = (f"{self.counts.get((table, kind), 0)} {kind.value}" for kind in REPAIRABLE)
@@ -187,7 +188,10 @@ class VerifyReport:
         if self.total and self.note:
             notes.append(self.note)
         if self.repair is not None and self.repair.dead_letters:
-            notes.append(f"{self.repair.dead_letters} of the rows became dead letters: `spanner-cdc dead-letters list`")
+            notes.append(
+                f"{self.repair.dead_letters} of the rows became dead letters: `spanner-cdc dead-letters list` has the"
+                " reasons. Stop the sink, and run `spanner-cdc dead-letters replay`, or repair again"
+            )
         if self.repair is not None and (repeated := self.total - self.repair.total):
             notes.append(
                 f"{repeated} keys have several rows, which a repair cannot tell apart: delete all rows of such a key at"
@@ -220,4 +224,6 @@ class VerifyReport:
             return ""
         if not self.repair.is_delivered:
             return f", {self.repair.total} of them to repair"
-        return f", {self.repair.total} of them repaired as of {format_rfc3339(self.repair.timestamp)}"
+        repaired, rejected = self.repair.total - self.repair.dead_letters, self.repair.dead_letters
+        left = f", {rejected} among the dead letters" if rejected else ""
+        return f", {repaired} of them repaired as of {format_rfc3339(self.repair.timestamp)}{left}"

@@ -45,6 +45,9 @@ def test_dead_letters_and_keys_with_several_rows_are_left() -> None:
     report.repair.timestamp, report.repair.is_delivered, report.repair.dead_letters = AT, True, 1
     assert report.left == 2
     assert any("1 of the rows became dead letters" in note for note in report.notes())
+    lines = report.to_text(show_keys=False).splitlines()
+    assert "delivered: A: 0 missing, 1 different, 0 extra" in lines, "it may be a dead letter that is different"
+    assert lines[-1].endswith(f"2 rows differ, 0 of them repaired as of {format_rfc3339(AT)}, 1 among the dead letters")
     assert any("1 keys have several rows" in note for note in report.notes())
 
 
