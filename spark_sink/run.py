@@ -360,7 +360,7 @@ def _spool_appears(config: Config, events: Events) -> bool:
     source = config.source
     while True:
         try:
-            spool.check_source(source.name)
+            spool.check_source(source.name, source.rules_fingerprint)
         except FileNotFoundError:
             pass
         else:

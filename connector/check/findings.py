@@ -190,7 +190,7 @@ def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     errors: list[str] = []
     spool = Spool.at(config.spool.path)
     try:
-        spool.check_source(source.name)
+        spool.check_source(source.name, source.rules_fingerprint)
         first, latest = spool.floor(), spool.latest()
     except FileNotFoundError:
         return errors, None  # a new spool

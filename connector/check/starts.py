@@ -20,7 +20,7 @@ async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig,
         SpannerCdcError: the spool is another stream's or of other placements, or the stream cannot be read.
     """
     with suppress(FileNotFoundError):
-        header = spool.check_source(config.name)
+        header = spool.check_source(config.name, config.rules_fingerprint)
         if spool.latest() > 0 or header.requested_start == config.start:
             header.check_placements(stream.placements, spool.path)
             return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from connector.config.directed_reads import DirectedReads
 from connector.config.omni import OmniServer
+from connector.core.masking.rules import ColumnRules
 
 ENDPOINT = "spanner.googleapis.com:443"
 """The address of the service, unless an endpoint is configured."""
@@ -31,6 +32,8 @@ class DatabaseAddress:
         database_role: a role of fine-grained access control, or None.
         directed_reads: the replicas that serve reads; None where Spanner chooses.
         omni: the access to a server of Spanner Omni; None for the service and an emulator.
+        columns: the columns that every reader of the database excludes or hashes before it returns a row; None if all
+            are read as they are. It is a part of the address so that no reader can be without it.
     """
 
     project: str
@@ -41,6 +44,7 @@ class DatabaseAddress:
     database_role: str | None = None
     directed_reads: DirectedReads | None = None
     omni: OmniServer | None = None
+    columns: ColumnRules | None = None
 
     @property
     def path(self) -> str:

@@ -123,6 +123,15 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _schemas_are_changed(self) -> "Config":
+        if self.source.columns.rules is not None and self.sink.copies_schemas:
+            raise ValueError(
+                "sink.create_tables: it creates columns as the source has them, and source.columns excludes or hashes"
+                " some: create the tables by hand, hashed columns as STRING(64)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_sink_options(self) -> "Config":
         sink_type(self.sink.type).check_options(self.sink, self.envelope)
         return self

@@ -17,9 +17,11 @@ from pydantic import (
 
 from connector.config.address import DatabaseAddress, is_host_and_port
 from connector.config.backfill_rules import BackfillRules
+from connector.config.columns import Columns
 from connector.config.directed_reads import DirectedReads
 from connector.config.omni import NAME, OmniServer, Tls
 from connector.config.values import Duration, Size, TimestampText, is_relative, parse_duration, resolve_timestamp
+from connector.core.masking.rules import RulesFingerprint
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
@@ -192,6 +194,9 @@ class SourceConfig(ServerOptions):
     """Processes that read beside the daemon's own; by default half the cores, 4 at most, and 1 against an emulator."""
     tables: Tables = Tables()
     """The tables whose events are kept."""
+    columns: Columns = Columns()
+    """The columns that are excluded or hashed before anything is kept. The spool notes the rules and a fingerprint of
+    each salt, and a later run with others is refused."""
     skip_transaction_tags: tuple[str, ...] = ()
     """Prefixes of transaction tags whose transactions are dropped, against replication loops."""
     late_records: Literal["stop", "dead-letter"] = "stop"
@@ -225,7 +230,14 @@ class SourceConfig(ServerOptions):
             self.database_role,
             self.directed_reads,
             self.omni("source"),
+            self.columns.rules,
         )
+
+    @property
+    def rules_fingerprint(self) -> RulesFingerprint | None:
+        """What a spool notes of ``columns``; None if nothing is excluded or hashed."""
+        rules = self.columns.rules
+        return None if rules is None else rules.fingerprint
 
     @field_validator("emulator_host")
     @classmethod

@@ -91,6 +91,11 @@ class SinkConfig(Section):
         """True if the sink is named by its type, as the only one of that type usually is."""
         return self.name == self.type
 
+    @property
+    def copies_schemas(self) -> bool:
+        """True if the sink creates tables from the source's own DDL, which ``source.columns`` does not change."""
+        return False
+
     @field_validator("dead_letters")
     @classmethod
     def _dead_letters_location(cls, value: str) -> str:

@@ -333,7 +333,7 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
     """
     before = contents(spool.storage, "spool.json")
     if before is not None:
-        header = spool.check_source(config.source.name)
+        header = spool.check_source(config.source.name, config.source.rules_fingerprint)
         if spool.latest() > 0 or header.requested_start == config.source.start:
             return header
         check_movable(spool, header)
@@ -349,6 +349,7 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
             config.source.start,
             stream.stream.tables,
             default_schema=stream.source.default_schema,
+            columns=config.source.rules_fingerprint,
             before=before,
         )
 

@@ -49,4 +49,5 @@ async def _tables_as_of(stream: OpenStream, timestamp: int) -> Sequence[TableSch
     except SpannerCdcError as error:  # the timestamp is no longer retained, which whoever reads it will report
         _log.warning("the tables' columns as of the backfill's timestamp are not known", reason=error)
         return stream.stream.tables
-    return found.tables
+    rules = stream.config.columns.rules
+    return found.tables if rules is None else [rules.schema(table) for table in found.tables]

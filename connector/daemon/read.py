@@ -130,7 +130,8 @@ async def read(
     metrics = metrics or ReaderMetrics()
     with sole_writer(spool):
         # before a state is recorded: the spool, if there is one, may be another stream's
-        await tried_in_thread(functools.partial(spool.check_source, config.source.name), FileNotFoundError)
+        named = functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint)
+        await tried_in_thread(named, FileNotFoundError)
         async with (
             living(spool, stop) as life,
             _remembered(spool, metrics),
@@ -235,6 +236,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: i
         stream.stream.tables,
         default_schema=stream.source.default_schema,
         placements=stream.placements,
+        columns=config.rules_fingerprint,
         before=before,
     )
 

@@ -76,7 +76,7 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         SpannerCdcError: one clear line; what is recorded is delivered by the next run.
     """
     spool = Spool.at(absolute(config.spool.path))
-    header = spool.check_source(config.source.name)
+    header = spool.check_source(config.source.name, config.source.rules_fingerprint)
     fill = RepairFiller(config.source, config.envelope.stream_name, keys).fill
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)

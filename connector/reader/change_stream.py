@@ -3,7 +3,7 @@
 Shared by the daemon and by ``tail``, so that both reject the same things before anything starts.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,10 @@ from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
 from connector.core.filters import RecordFilter
 from connector.core.health.states import RetentionPeriod
+from connector.core.masking.rules import HASH, ColumnRules
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, partition_name
+from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.envelope.envelope import Source
 from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
@@ -69,6 +71,8 @@ class OpenStream:
     now: int
     unmatched: tuple[str, ...] = ()
     functions: StreamFunctions | None = None
+    unmatched_columns: tuple[str, ...] = ()
+    """The patterns of ``source.columns`` that match no watched column, each after its option."""
 
     def warn_of_tables(self) -> None:
         """Warns of a stream without tables, and of table patterns that match none: most likely a table was dropped."""
@@ -96,6 +100,14 @@ class OpenStream:
                 "source.tables names tables that the change stream no longer watches; the other tables are read",
                 change_stream=self.stream.name,
                 patterns=", ".join(self.unmatched),
+            )
+
+        if self.unmatched_columns:
+            _log.warning(
+                "source.columns names columns that the change stream does not watch, or that a database role does not"
+                " see: nothing is excluded or hashed by these patterns until a column matches",
+                change_stream=self.stream.name,
+                patterns=", ".join(self.unmatched_columns),
             )
 
     @property
@@ -331,8 +343,19 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
                 f"source.change_stream: {stream.name} has partition mode {stream.partition_mode},"
                 " which this version does not support"
             )
+        rules = config.columns.rules
+        unmatched_columns: tuple[str, ...] = ()
+        if rules is not None:
+            unmatched_columns = tuple(rules.unmatched(stream.tables))
+            if not started and not config.database_role:
+                errors += [
+                    f"{one} matches no column that change stream {stream.name} watches" for one in unmatched_columns
+                ]
+            errors += _errors_of_columns(rules, stream.tables, config)
         if errors:
             raise ConfigurationError(errors)
+        if rules is not None:
+            stream = replace(stream, tables=tuple(map(rules.schema, stream.tables)))
         lister = lister_of(client, dialect, stream, config.placements)
         functions = None
         if lister is not None:
@@ -345,4 +368,17 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
             dialect.default_schema or config.database,
         )
         now = await current_timestamp(client)
-        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched, functions)
+        yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched, functions, unmatched_columns)
+
+
+def _errors_of_columns(rules: ColumnRules, tables: Iterable[TableSchema], config: SourceConfig) -> list[str]:
+    """The rules for columns that cannot be: those that tables contradict, or that leave nothing to look rows up by."""
+    errors = rules.errors(tables)
+    if config.complete_rows:
+        errors += [
+            f"source.complete_rows: rows of table {table.table} cannot be looked up, because {HASH} hashes"
+            f" {table.table}.{hashed}, a column of the key"
+            for table in tables
+            if (hashed := rules.hashed_key(table.table, table.primary_keys))
+        ]
+    return errors

@@ -167,7 +167,7 @@ class StreamAddress:
             self.change_stream,
             self.partition_mode,
             heartbeat=self.heartbeat,
-            decoder=decoder(dialect, self.partition_mode),
+            decoder=decoder(dialect, self.partition_mode, self.database.columns),
             clock=time.time_ns,
             behind=behind,
         )

@@ -26,11 +26,12 @@ import pyarrow as pa
 import pyarrow.ipc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from connector.core.masking.rules import RulesFingerprint
 from connector.core.schemas import TableSchema
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool.cuts import read_cut
 from connector.spool.manifest import (
-    FUNCTIONS_VERSION,
+    COLUMNS_VERSION,
     VERSION,
     CutToken,
     Manifest,
@@ -59,6 +60,7 @@ class SpoolHeader(BaseModel):
         schema_keys: of the watched tables at the start.
         default_schema: the name in events of the schema of tables without one; None in the spool of an older program.
         placements: the placements that are read, () for all; None if the stream has one read function alone.
+        columns: the rules for columns that are excluded or hashed, without their salts; None if there are none.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -71,6 +73,25 @@ class SpoolHeader(BaseModel):
     schema_keys: dict[str, str]
     default_schema: str | None = None
     placements: tuple[str, ...] | None = None
+    columns: RulesFingerprint | None = None
+
+    def check_columns(self, columns: RulesFingerprint | None, path: str) -> None:
+        """Checks that a run excludes and hashes the columns that the spool is written with.
+
+        Args:
+            columns: the rules of the run; None if it has none.
+            path: the spool's.
+
+        Raises:
+            SpoolMismatchError: it has other rules, or another salt; the message says which.
+        """
+        changes = (self.columns or RulesFingerprint()).changes(columns or RulesFingerprint())
+        if changes:
+            raise SpoolMismatchError(
+                f"the spool at {path} is written with other source.columns: {changes}",
+                hint="Put them back as they were, or choose another spool.path, and another destination or a new"
+                " backfill.",
+            )
 
     def check_placements(self, placements: Sequence[str] | None, path: str) -> None:
         """Checks that a run reads the placements that the spool is of.
@@ -132,7 +153,7 @@ class Spool:
         Raises:
             FileNotFoundError: there is no spool yet.
         """
-        return self.document("spool.json", SpoolHeader, "fields are missing", version=FUNCTIONS_VERSION)
+        return self.document("spool.json", SpoolHeader, "fields are missing", version=COLUMNS_VERSION)
 
     def document(self, path: str, kind: type[_Model], lack: str, *, version: int = VERSION) -> _Model:
         """A small document of the spool.
@@ -152,11 +173,15 @@ class Spool:
         except ValidationError as error:
             raise corrupt(self._full(path), lack) from error
 
-    def check_source(self, source: SourceName) -> SpoolHeader:
-        """The header, if the spool holds this change stream.
+    def check_source(self, source: SourceName, columns: RulesFingerprint | None = None) -> SpoolHeader:
+        """The header, if the spool holds this change stream, after these rules for columns.
+
+        Args:
+            source: the change stream.
+            columns: the rules for columns that are excluded or hashed; None if there are none.
 
         Raises:
-            SpoolMismatchError: it holds another.
+            SpoolMismatchError: it holds another, or is written with other rules.
         """
         header = self.header()
         if header.source != source:
@@ -164,6 +189,7 @@ class Spool:
                 f"the spool at {self.path} holds change stream {header.source}, not {source}",
                 hint="Choose another spool.path.",
             )
+        header.check_columns(columns, self.path)
         return header
 
     def schema(self, key: str) -> TableSchema:

@@ -17,6 +17,7 @@ import numpy as np
 from connector.core.changes import Changes, chunks, integers
 from connector.core.epoch import SealedEpoch
 from connector.core.health.alarms import KeptLess
+from connector.core.masking.rules import RulesFingerprint
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder
@@ -24,6 +25,7 @@ from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
 from connector.spool.cuts import CutWriter, cut_path, version_of
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import (
+    COLUMNS_VERSION,
     CUT_VERSION,
     FUNCTIONS_VERSION,
     PARTS_VERSION,
@@ -62,6 +64,7 @@ def initialize(
     *,
     default_schema: str | None = None,
     placements: Sequence[str] | None = None,
+    columns: RulesFingerprint | None = None,
     before: bytes | None = None,
 ) -> SpoolHeader:
     """Writes the header of a spool without epochs: which stream, since when, and the schemas at the start.
@@ -74,6 +77,7 @@ def initialize(
         schemas: of the watched tables.
         default_schema: the name in events of the schema of tables without one; None if it is not known.
         placements: those that are read, () for all; None if the stream has one read function alone.
+        columns: the rules for columns that are excluded or hashed; None if there are none.
         before: the bytes of the header that this one replaces; the spool keeps its id.
 
     Raises:
@@ -90,10 +94,17 @@ def initialize(
         schema_keys={schema.table: schema.key for schema in known},
         default_schema=default_schema,
         placements=None if placements is None else tuple(placements),
-        version=VERSION if placements is None else FUNCTIONS_VERSION,
+        columns=columns,
+        version=_version(placements, columns),
     )
     update(spool, "spool.json", before, to_json(header))
     return header
+
+
+def _version(placements: Sequence[str] | None, columns: RulesFingerprint | None) -> int:
+    if columns is not None:
+        return COLUMNS_VERSION
+    return VERSION if placements is None else FUNCTIONS_VERSION
 
 
 def checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:

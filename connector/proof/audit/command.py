@@ -178,10 +178,14 @@ def audit_request(
         config = load(target)
         spool = Spool.at(config.spool.path)
         header = _header(spool)
-        spool.check_source(config.source.name)
+        spool.check_source(config.source.name, config.source.rules_fingerprint)
     else:
         spool = Spool.at(target)
         header = _header(spool)
+        if header.columns is not None:
+            raise ConfigurationError(
+                [f"the spool at {target} is written with source.columns: audit its configuration file, not its path"]
+            )
         config = _config_of(header)
     more = {name: value for name, value in given.items() if value is not None}
     quiet: dict[str, object] = {"rpc_priority": rpc_priority, "workers": 1, "late_records": "stop"}

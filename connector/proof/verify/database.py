@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from connector.config import SourceConfig
+from connector.config.columns import Columns
 from connector.config.replicas import DatabaseCopy, Replica, Selection
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.dialects import Dialect
@@ -209,6 +210,7 @@ class DeliveredDatabase(DatabaseReplica):
             "emulator_host": address.emulator_host,
             "database_role": address.database_role,
             "directed_reads": None,
+            "columns": Columns(),  # what is delivered is excluded and hashed already
             "edition": "cloud" if address.omni is None else "omni",
             "tls": address.omni and address.omni.tls,
             "token_file": address.omni and address.omni.token_file,

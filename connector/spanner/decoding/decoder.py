@@ -14,7 +14,10 @@ from google.protobuf.struct_pb2 import Value
 
 from connector.core.changes import Changes
 from connector.core.dialects import MUTABLE, POSTGRESQL, Dialect
-from connector.core.records import Record
+from connector.core.masking.masks import UnlistedColumnError
+from connector.core.masking.records import RecordMasking
+from connector.core.masking.rules import ColumnRules
+from connector.core.records import DataChangeRecord, Record
 from connector.spanner.decoding.chunks import ValueAssembler, as_message
 from connector.spanner.decoding.googlesql import GooglesqlColumns, is_known
 from connector.spanner.decoding.mutable import MutableColumns
@@ -41,10 +44,18 @@ class Decoder:
         walk: decodes any single row.
         columns: decodes many rows at once; None if only ``walk`` is used.
         knows: whether ``columns`` can decode the rows of a query with this google.spanner.v1.ResultSetMetadata.
+        masking: applies ``source.columns`` to all that is returned; None if nothing is excluded or hashed.
     """
 
-    def __init__(self, walk: Walk, columns: ColumnDecoder | None, knows: Callable[[bytes | None], bool]) -> None:
+    def __init__(
+        self,
+        walk: Walk,
+        columns: ColumnDecoder | None,
+        knows: Callable[[bytes | None], bool],
+        masking: RecordMasking | None = None,
+    ) -> None:
         self._walk = walk
+        self._masking = masking
         self._columns = columns
         self._knows = knows
         self._known = False
@@ -62,8 +73,13 @@ class Decoder:
 
         Raises:
             UnknownRecordError: a row is not of the documented format; with its table, commit and transaction, as far
-                as the row has them.
+                as the row has them. Or a column of a mod is not listed, so that it is not known whether it is excluded.
+            ConfigurationError: ``source.columns`` excludes a column of a table's key.
         """
+        items = self._items(messages, read_timestamp)
+        return items if self._masking is None else _masked(items, self._masking)
+
+    def _items(self, messages: Sequence[bytes], read_timestamp: int) -> list[Item]:
         try:
             if self._known and not self._values.pending:
                 joined = b"".join(messages)
@@ -107,14 +123,40 @@ class Decoder:
         return items
 
 
-def decoder(dialect: Dialect, partition_mode: str) -> Callable[[], Decoder]:
-    """Returns a factory of decoders, one for each query of a change stream; they share a cache of its column types."""
+def _masked(items: list[Item], masking: RecordMasking) -> list[Item]:
+    """The items after the rules for columns; all records pass here, whichever decoder they come from."""
+    found: list[Item] = []
+    for item in items:
+        try:
+            match item:
+                case Changes():
+                    found.append(masking.changes(item))
+                case DataChangeRecord():
+                    found.append(masking.record(item))
+                case _:
+                    found.append(item)
+        except UnlistedColumnError as error:
+            raise UnknownRecordError(str(error)) from None
+        except (RecursionError, ValueError) as error:
+            raise UnknownRecordError(f"a payload cannot be read: {type(error).__name__}") from None
+    return found
+
+
+def decoder(dialect: Dialect, partition_mode: str, rules: ColumnRules | None = None) -> Callable[[], Decoder]:
+    """Returns a factory of decoders, one for each query of a change stream; they share a cache of its column types.
+
+    Args:
+        dialect: of the database.
+        partition_mode: of the change stream.
+        rules: for columns that are excluded or hashed; None if there are none.
+    """
     walker = walk(dialect, partition_mode)
+    masking = None if rules is None else RecordMasking(rules)
     if partition_mode == MUTABLE:
         messages = MutableColumns()
-        return lambda: Decoder(walker, messages, lambda _: True)
+        return lambda: Decoder(walker, messages, lambda _: True, masking)
     if dialect is POSTGRESQL:
         documents = PostgresqlColumns()
-        return lambda: Decoder(walker, documents, lambda _: True)
+        return lambda: Decoder(walker, documents, lambda _: True, masking)
     rows = GooglesqlColumns()
-    return lambda: Decoder(walker, rows, is_known)
+    return lambda: Decoder(walker, rows, is_known, masking)

@@ -22,6 +22,7 @@ from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpc
 
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import Dialect
+from connector.core.masking.rules import ColumnRules
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339
 from connector.spanner.blocking import BlockingClient
@@ -98,8 +99,16 @@ class Snapshot:
         transaction: the id of the transaction.
     """
 
-    def __init__(self, client: BlockingClient, batch: BatchSnapshot, session: str, timestamp: int) -> None:
+    def __init__(
+        self,
+        client: BlockingClient,
+        batch: BatchSnapshot,
+        session: str,
+        timestamp: int,
+        rules: ColumnRules | None = None,
+    ) -> None:
         self._client = client
+        self._rules = rules
         self._batch = batch
         self._timestamp = timestamp
         self.session = session
@@ -120,13 +129,16 @@ class Snapshot:
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))
             identity = session.rpartition("/sessions/")[2]
             batch = BatchSnapshot(_Database(address, client), read_timestamp=at, session_id=identity)
-            return cls(client, batch, session, timestamp)
+            return cls(client, batch, session, timestamp, address.columns)
         except BaseException:
             client.close()
             raise
 
     def columns(self, query: TableQuery, dialect: Dialect) -> tuple[ColumnType, ...]:
-        """The columns of a query's rows, as Spanner describes them at the timestamp; see :meth:`open` for errors."""
+        """The columns of a query's rows, as Spanner describes them at the timestamp; see :meth:`open` for errors.
+
+        Those that the address excludes are absent, and those that it hashes are strings.
+        """
         return self._columns(query.table, query.sql(dialect))
 
     def partitions(self, query: TableQuery, dialect: Dialect, *, data_boost: bool = False) -> list[SnapshotPartition]:
@@ -163,7 +175,9 @@ class Snapshot:
                 result.values(list(messages))
             return columns_of(result.metadata or b"")
 
-        return self._retried(f"table {table}", described)
+        found = self._retried(f"table {table}", described)
+        mask = None if self._rules is None else self._rules.mask(table, found)
+        return found if mask is None else mask.columns
 
     def _retried(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, self._client)

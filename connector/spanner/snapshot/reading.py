@@ -16,8 +16,9 @@ from google.protobuf.struct_pb2 import ListValue, Value
 
 from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
+from connector.core.masking.rules import HASH, ColumnRules
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.errors import StreamError, UnreachableError
+from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import STREAMING_SQL, set_options
 from connector.spanner.decoding.message_class import message_class
@@ -62,9 +63,9 @@ def read_partition(
     the next token has arrived.
 
     Args:
-        address: the database.
+        address: the database, with the rules for columns that are excluded or hashed.
         partition: what to read.
-        table: the table's name, for errors.
+        table: the table's name; needed if the address has rules for columns.
         rpc_priority: low, medium or high.
         data_boost: whether Spanner reads with Data Boost's own resources.
 
@@ -73,7 +74,10 @@ def read_partition(
         VersionRetentionError: the database no longer keeps the versions of the timestamp.
         UnreachableError: transient errors have lasted too long, or rows cannot be resumed: read the partition again.
         SpannerCdcError: another error, as one clear line.
+        ValueError: the address has rules, and the table is not named.
     """
+    if address.columns is not None and not table:
+        raise ValueError("rules for columns need the name of the table")
     request = _ExecuteSqlRequest(
         session=partition.session,
         sql=partition.sql,
@@ -84,7 +88,7 @@ def read_partition(
     set_options(request, rpc_priority, address)
     with _connections.lent(address) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
-        reading = _Reading(client, STREAMING_SQL, request, what)
+        reading = _Reading(client, STREAMING_SQL, request, what, table=table, rules=address.columns)
         yield from reading.blocks()
 
 
@@ -112,10 +116,16 @@ def read_keys(
     Raises:
         VersionRetentionError: the database no longer keeps the versions of the timestamp.
         UnreachableError: transient errors have lasted too long.
+        ConfigurationError: a column of the key is hashed, so that its values cannot be looked up.
         SpannerCdcError: another error, as one clear line, for instance a column or a table that does not exist.
     """
     if query.condition:
         raise ValueError("rows are read by key, without a condition")
+    rules = address.columns
+    if rules is not None and (hashed := rules.hashed_key(query.table, key_columns)):
+        raise ConfigurationError(
+            [f"{HASH}: {query.table}.{hashed} is a hashed column of the key, so that rows cannot be looked up by key"]
+        )
     different = keys.unique().to_pylist()
     what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"
     with _connections.lent(address) as client:
@@ -129,7 +139,10 @@ def read_keys(
             set_options(request, rpc_priority, address)
             for text in different[first : first + _KEYS_AT_ONCE]:
                 request.key_set.keys.append(_key(text, key_columns))
-            yield from _Reading(client, _STREAMING_READ, request, what, owns_session=True).blocks()
+            reading = _Reading(
+                client, _STREAMING_READ, request, what, owns_session=True, table=query.table, rules=rules
+            )
+            yield from reading.blocks()
 
 
 @dataclass(slots=True)
@@ -144,6 +157,8 @@ class _Reading:
     request: _Request
     what: str
     owns_session: bool = False
+    table: str = ""
+    rules: ColumnRules | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _rows: ResultRows = field(init=False)
@@ -154,7 +169,7 @@ class _Reading:
     """True if no row was yielded that comes after the last resume token."""
 
     def __post_init__(self) -> None:
-        self._rows = ResultRows(self.what)
+        self._rows = ResultRows(self.what, table=self.table, rules=self.rules)
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yields the blocks of the result."""

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from google.cloud.spanner_v1 import types
 
+from connector.core.masking.masks import ColumnMask
+from connector.core.masking.rules import ColumnRules
 from connector.core.records import ColumnType
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.decoding.mutable_walk import type_json
@@ -28,10 +30,19 @@ def columns_of(metadata: bytes) -> tuple[ColumnType, ...]:
 
 
 class ResultRows:
-    """The rows of one result, whose messages are added in order; ``what`` names it in errors."""
+    """The rows of one result, whose messages are added in order.
 
-    def __init__(self, what: str = "a table") -> None:
+    Args:
+        what: names the result in errors.
+        table: the table that the rows are of.
+        rules: for the table's columns that are excluded or hashed; None if there are none.
+    """
+
+    def __init__(self, what: str = "a table", *, table: str = "", rules: ColumnRules | None = None) -> None:
         self._what = what
+        self._table = table
+        self._rules = rules
+        self._mask: ColumnMask | None = None
         self._assembler = ValueAssembler()
         self._columns: tuple[ColumnType, ...] = ()
         self._values: list[bytes] = []
@@ -46,6 +57,7 @@ class ResultRows:
         self._values += self._assembler.values(messages)
         if not self._columns:
             self._columns = columns_of(self._assembler.metadata or b"")
+            self._mask = None if self._rules is None else self._rules.mask(self._table, self._columns)
         self._bytes += sum(map(len, messages))
         if self._bytes >= BLOCK_BYTES:
             yield from self._blocks()
@@ -72,4 +84,4 @@ class ResultRows:
         for first in range(0, rows, at_once):
             last = min(first + at_once, rows)
             values = whole if last - first == rows else whole[first * width : last * width]
-            yield RowBlock(self._columns, values, self._what)
+            yield RowBlock(self._columns, values, self._what, self._mask)

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from connector.core.changes import Int64s
 from connector.core.column_kinds import SpannerType
+from connector.core.masking.masks import ColumnMask
 from connector.core.records import ColumnType
 from connector.core.value_texts import equal_object_texts, member_names
 from connector.errors import EventError
@@ -30,12 +31,24 @@ class RowBlock:
         columns: the columns of the rows, in order.
         values: the bytes of a google.protobuf.Value for each column of each row, row after row.
         what: what the rows are of, for errors.
+        mask: what becomes of columns that are excluded or hashed; None if there are none.
+
+    Attributes:
+        columns: the columns that are returned: without excluded ones, and hashed ones as strings.
     """
 
-    def __init__(self, columns: Sequence[ColumnType], values: Sequence[bytes], what: str = "a table") -> None:
-        self.columns = tuple(columns)
+    def __init__(
+        self,
+        columns: Sequence[ColumnType],
+        values: Sequence[bytes],
+        what: str = "a table",
+        mask: ColumnMask | None = None,
+    ) -> None:
+        self._all = tuple(columns)
+        self._mask = mask
+        self.columns = self._all if mask is None else mask.columns
         self._what = what
-        self.rows = len(values) // len(self.columns)
+        self.rows = len(values) // len(self._all)
         self._raw = values
 
     @property
@@ -50,13 +63,16 @@ class RowBlock:
             KeyError: the rows have no such column.
             EventError: a value is not of the documented format; with its column. The message contains no value.
         """
-        at = {column.name: number for number, column in enumerate(self.columns)}
+        at = {column.name: number for number, column in enumerate(self._all)}
         wanted = np.array([at[name] for name in names], np.int64)
         if not names or not self.rows:
             return pa.repeat(pa.scalar("{}", pa.string()), self.rows)
         fragment, first_name, fragments = self._fragments
         try:
-            return equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
+            texts = equal_object_texts(first_name + 2 * wanted, fragment[:, wanted], fragments)
+            if self._mask is None:
+                return texts
+            return pa.array(list(map(self._mask.payload, texts.to_pylist())), pa.string())
         except _NOT_VALID as error:
             raise self._unreadable(error) from None
 
@@ -65,13 +81,16 @@ class RowBlock:
 
         Raises:
             EventError: a value is not of its column's type. The message contains no value.
+            ValueError: columns are excluded or hashed, which :meth:`payloads` alone can do.
         """
-        arrays = [self._typed(number, column) for number, column in enumerate(self.columns)]
+        if self._mask is not None:
+            raise ValueError("columns are masked in payloads only")
+        arrays = [self._typed(number, column) for number, column in enumerate(self._all)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _typed(self, number: int, column: ColumnType) -> pa.Array:
         try:
-            return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self.columns)))
+            return arrow_array(SpannerType.parse(column.type), self._values.column(number, len(self._all)))
         except _NOT_VALID:
             raise EventError(
                 f"{self._what}: a value of column {column.name} is not of its type {column.type}", hint=_NEXT
@@ -79,21 +98,21 @@ class RowBlock:
 
     def _unreadable(self, error: Exception) -> EventError:
         """The error of rows that cannot be converted, with the first column whose values cannot be."""
-        column = next((f" of column {one.name}" for at, one in enumerate(self.columns) if self._is_broken(at)), "")
+        column = next((f" of column {one.name}" for at, one in enumerate(self._all) if self._is_broken(at)), "")
         return EventError(
             f"{self._what}: a value{column} cannot be converted to JSON: {type(error).__name__}", hint=_NEXT
         )
 
     def _is_broken(self, number: int) -> bool:
         try:
-            ValueReader.of(self._raw[number :: len(self.columns)]).fragments()
+            ValueReader.of(self._raw[number :: len(self._all)]).fragments()
         except _NOT_VALID:
             return True
         return False
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        return arrow_schema(self.columns)
+        return arrow_schema(self._all)
 
     @cached_property
     def _values(self) -> ValueReader:
@@ -106,6 +125,6 @@ class RowBlock:
             fragment, fragments = self._values.fragments()
         except _NOT_VALID as error:
             raise self._unreadable(error) from None
-        names = member_names([[column.name for column in self.columns]])
+        names = member_names([[column.name for column in self._all]])
         first_name = sum(map(len, fragments))
-        return fragment.reshape(self.rows, len(self.columns)), first_name, pa.concat_arrays([*fragments, names])
+        return fragment.reshape(self.rows, len(self._all)), first_name, pa.concat_arrays([*fragments, names])

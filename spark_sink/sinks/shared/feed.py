@@ -88,7 +88,7 @@ def existing_spool(config: Config, *, hint: str) -> Spool:
     """
     spool = Spool.at(absolute(config.spool.path))
     try:
-        spool.check_source(config.source.name)
+        spool.check_source(config.source.name, config.source.rules_fingerprint)
     except FileNotFoundError:
         raise SpoolError(f"there is no spool at {spool.path}", hint=hint) from None
     return spool

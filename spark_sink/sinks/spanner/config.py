@@ -49,6 +49,11 @@ class SpannerConfig(ServerOptions, SinkConfig):
     emulator_host: str | None = None
     """An emulator's address, HOST:PORT; else the source's, or that of ``SPANNER_EMULATOR_HOST``."""
 
+    @property
+    def copies_schemas(self) -> bool:
+        """True if it creates tables."""
+        return self.create_tables
+
     def address(self, source: SourceConfig) -> DatabaseAddress:
         """The database, in the source's project, instance and emulator unless others are configured.
 

@@ -1,0 +1,1 @@
+"""Columns that are excluded or hashed, end to end."""
