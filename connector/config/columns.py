@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 from connector.core.masking.rules import ColumnRules, HashRule
 
@@ -35,7 +35,7 @@ class Columns(BaseModel):
 
     exclude: tuple[str, ...] = ()
     """Patterns of the columns that are excluded, as ``Table.Column`` or ``*.Column``; none may be of a key."""
-    hash: dict[str, ColumnHash] = Field(default_factory=dict)
+    hash: dict[str, ColumnHash] = {}
     """By pattern, how columns are hashed: ``{algorithm: sha256, salt: "${SALT}"}``."""
 
     @field_validator("exclude", "hash")

@@ -398,3 +398,41 @@ def test_a_condition_of_a_backfill_that_cannot_stand_between_parentheses_is_refu
     assert errors(source={**SOURCE, "backfill": {"new_tables": True}, "reader": "executors"}) == [
         "source: backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`"
     ]
+def test_columns_are_patterns_over_columns_and_the_salt_is_in_no_text_of_them() -> None:
+    salt = "0123456789abcdef"
+    columns = {"exclude": ["Users.Secret", "*.Ssn"], "hash": {"Users.Email": {"algorithm": "sha256", "salt": salt}}}
+    config = validated({"source": {**SOURCE, "columns": columns}})
+    assert config.source.columns.rules is not None
+    assert config.source.columns.rules.hash[0].salt == salt
+    texts = [repr(config), str(config.source), config.model_dump_json(), repr(config.source.address)]
+    assert not [text for text in texts if salt in text]
+    assert validated({"source": SOURCE}).source.columns.rules is None
+    assert validated({"source": SOURCE}).source.rules_fingerprint is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"exclude": ["Email"]}, "source.columns.exclude: 'Email' names no column: write Table.Column"),
+        ({"hash": {"A.b": {"algorithm": "md5", "salt": "0123456789abcdef"}}}, "Input should be 'sha256'"),
+        ({"hash": {"A.b": {"salt": "hunter2"}}}, "source.columns.hash.A.b.salt: is shorter than 16 characters"),
+        ({"hash": {"A.b": {}}}, "source.columns.hash.A.b.salt: is needed"),
+        ({"hash": {"A.b": "hunter2"}}, "source.columns.hash.A.b: write its options below it"),
+        ({"excluded": ["A.b"]}, "source.columns.excluded: there is no such option"),
+    ],
+)
+def test_rules_for_columns_that_are_not_valid_are_refused_without_the_salt(
+    columns: dict[str, object], message: str
+) -> None:
+    (error,) = errors(source={**SOURCE, "columns": columns})
+    assert message in error
+    assert "hunter2" not in error
+    assert "0123456789abcdef" not in error
+
+
+def test_tables_are_not_created_as_the_source_has_them_where_columns_are_excluded() -> None:
+    (error,) = errors(
+        source={**SOURCE, "columns": {"exclude": ["A.b"]}},
+        sink={"type": "spanner", "database": "other", "create_tables": True},
+    )
+    assert error.startswith("sink.create_tables: ")

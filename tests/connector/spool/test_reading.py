@@ -1,11 +1,16 @@
 """Reading a spool: new epochs, pruned ones, damaged files."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
-from connector.errors import SpoolError
+from connector.core.masking.rules import ColumnRules, HashRule
+from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool import consumers
+from connector.spool.manifest import COLUMNS_VERSION
 from connector.spool.reading import Spool, manifest_path, schema_path
+from connector.spool.storage.store import contents
 from connector.spool.writing import initialize
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, sealed, writer_of
@@ -94,3 +99,25 @@ def test_a_floor_that_names_no_epoch_is_corrupt(spool: Spool) -> None:
 
 def test_a_spool_has_the_path_that_it_was_opened_with(spool: Spool, spool_path: str) -> None:
     assert spool.path == spool_path
+
+
+def test_a_spool_is_read_with_the_rules_for_columns_that_it_is_written_with(spool: Spool) -> None:
+    rules = ColumnRules(("A.b",), (HashRule("A.c", "a salt of the tests"),))
+    initialize(
+        spool, NAME, AT, "now", [SINGERS], columns=rules.fingerprint, before=contents(spool.storage, "spool.json")
+    )
+    assert spool.check_source(NAME, rules.fingerprint).version == COLUMNS_VERSION
+    assert b"a salt" not in spool.storage.read("spool.json").to_pybytes()
+    others = {
+        "exclude no longer has A.b, hash no longer has A.c": None,
+        "the salt of A.c is another": replace(rules, hash=(HashRule("A.c", "another salt of the tests"),)).fingerprint,
+        "exclude has A.d now": replace(rules, exclude=("A.b", "A.d")).fingerprint,
+    }
+    for change, other in others.items():
+        with pytest.raises(SpoolMismatchError, match=f"is written with other source.columns: {change}. Put them back"):
+            spool.check_source(NAME, other)
+
+
+def test_a_spool_that_was_begun_without_rules_for_columns_is_refused_with_some(spool: Spool) -> None:
+    with pytest.raises(SpoolMismatchError, match=r"exclude has A\.b now"):
+        spool.check_source(NAME, ColumnRules(("A.b",)).fingerprint)

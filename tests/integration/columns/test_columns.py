@@ -1,4 +1,4 @@
-"""What `source.columns` excludes or hashes is in no file and no log of a run, and what is delivered follows the rules."""
+"""What `source.columns` excludes or hashes is in no file and no log of a run, and what is delivered follows it."""
 
 import hmac
 import json
@@ -23,8 +23,9 @@ pytestmark = pytest.mark.emulator
 SALT = "0123456789-salt-of-the-tests-0123456789"
 RULES: dict[str, Any] = {
     "exclude": ["People.Secret", "*.token"],
-    "hash": {"People.Email": {"algorithm": "sha256", "salt": "${SALT}"}, "*.PersonId": {"salt": "${SALT}"}},
+    "hash": {"People.Email": {"algorithm": "sha256", "salt": "${SALT}"}},
 }
+WITH_KEY: dict[str, Any] = {**RULES, "hash": {**RULES["hash"], "*.PersonId": {"salt": "${SALT}"}}}
 TABLES = {
     "googlesql": (
         """CREATE TABLE People (PersonId STRING(MAX) NOT NULL, Email STRING(MAX), Secret STRING(MAX),
@@ -55,7 +56,7 @@ def digest(text: str) -> str:
     return hmac.new(SALT.encode(), f"STRING\n{text}".encode(), "sha256").hexdigest()
 
 
-def config_of(folder: Path, sample: SampleDatabase, columns: dict[str, Any] = RULES, **source: object) -> Path:
+def config_of(folder: Path, sample: SampleDatabase, columns: dict[str, Any], **source: object) -> Path:
     spark = {
         "master": "local[2]",
         "trigger": "500ms",
@@ -68,8 +69,8 @@ def config_of(folder: Path, sample: SampleDatabase, columns: dict[str, Any] = RU
         },
     }
     sink = {"path": str(folder / "events"), "rotate_interval": "0s", "dead_letters": str(folder / "dead")}
-    rules = {"backfill": True, "workers": 2, "columns": columns, **source}
-    return configuration(folder, sample, source=rules, spark=spark, sink=sink)
+    options = {"backfill": True, "columns": columns, **source}
+    return configuration(folder, sample, source=options, spark=spark, sink=sink)
 
 
 def change(sample: SampleDatabase) -> str:
@@ -102,10 +103,25 @@ def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+@pytest.mark.parametrize(
+    ("dialect", "columns", "options"),
+    [
+        ("googlesql", WITH_KEY, {"workers": 2}),
+        ("postgresql", RULES, {"reader": "executors", "complete_rows": True}),
+    ],
+    ids=["workers", "executors"],
+)
 def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
-    dialect: str, database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dialect: str,
+    columns: dict[str, Any],
+    options: dict[str, object],
+    database: MakeDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def key(text: str) -> str:
+        return digest(text) if "*.PersonId" in columns["hash"] else text
+
     monkeypatch.setenv("SALT", SALT)
     folder, logs = tmp_path / "run", tmp_path / "logs"
     (folder / "spark-events").mkdir(parents=True)
@@ -120,9 +136,9 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
         (logs / name).write_bytes(found.out + found.err.encode())
         return found
 
-    recorded = done("read", "read", config_of(folder, sample, end="now"))
+    recorded = done("read", "read", config_of(folder, sample, columns, **options, end="now"))
     assert recorded.code == 0, recorded.err
-    config = config_of(folder, sample, end=change(sample))
+    config = config_of(folder, sample, columns, **options, end=change(sample))
     for name, *arguments in (
         ("run", "--verbose", "run", config),
         ("audit", "audit", config),
@@ -137,16 +153,17 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     people = {number: row(number) for number in range(20)} | {number: row(number) for number in range(20, 40)}
     people |= {number: row(number, "-later") for number in range(10, 30)}
     assert final_rows(folder / "events") == {
-        digest(person[0]): {
-            "PersonId": digest(person[0]), "Email": digest(person[1]), "Tags": person[4], "Note": person[5]
+        key(person[0]): {
+            "PersonId": key(person[0]), "Email": digest(person[1]), "Tags": person[4], "Note": person[5]
         }
         for number, person in people.items()
         if number not in (6, 25)
     }  # fmt: skip
 
-    hidden = [value.encode() for number in range(40) for name, value in planted(number).items() if name not in SHOWN]
+    names = {"Email", "Secret", "Token"} | ({"PersonId"} if key("a") != "a" else set())
+    hidden = [planted(number)[name].encode() for number in range(40) for name in names]
     hidden += [b"planted-secret-alone-x", b"planted-token-of-a-visit", SALT.encode()]
-    shown = [planted(number)[name].encode() for number in range(40) for name in SHOWN]
+    shown = [planted(number)[name].encode() for number in range(40) for name in {*COLUMNS} - names]
     found_values = found_in(tmp_path, [*hidden, *shown])
     assert not {value: files for value, files in found_values.items() if value in hidden}
     for place in ("run/spool/segments", "run/spool/backfills", "run/events"):
@@ -162,15 +179,12 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     for command in ("read", "run", "backfill", "audit", "check"):
         refused = run(command, config)
         assert refused.code in (1, 2)
-        assert "the salt of *.PersonId is another" in refused.err + refused.out.decode(), command
+        assert "the salt of People.Email is another" in refused.err + refused.out.decode(), command
         assert SALT not in refused.err
     monkeypatch.setenv("SALT", SALT)
-    fewer = config_of(folder, sample, {**RULES, "exclude": ["*.token"]})
+    fewer = config_of(folder, sample, {**columns, "exclude": ["*.token"]}, **options)
     assert "exclude no longer has People.Secret" in run("read", fewer).complaint
     assert "audit its configuration file" in run("audit", folder / "spool").complaint
-
-
-SHOWN = ("Tags", "Note")
 
 
 def test_rules_that_cannot_be_are_refused_before_anything_is_read(
@@ -184,8 +198,8 @@ def test_rules_that_cannot_be_are_refused_before_anything_is_read(
     for part in (
         "'Singers.*' matches Singers.SingerId, a column of the key",
         "source.columns.exclude: 'Albums.Tittle' matches no column that change stream Everything watches",
-        "source.complete_rows: rows of table Albums cannot be looked up, because source.columns.hash hashes"
-        " Albums.AlbumId",
+        "source.complete_rows: rows of table Albums cannot be looked up, because",
+        "source.columns.hash hashes Albums.AlbumId, a column of the key",
     ):
         assert part in found.err
     assert not (tmp_path / "spool" / "spool.json").exists()
