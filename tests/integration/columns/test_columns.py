@@ -2,6 +2,7 @@
 
 import hmac
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def planted(number: int) -> dict[str, str]:
 
 def row(number: int, change: str = "") -> tuple[Any, ...]:
     person = planted(number)
-    hidden = [person["Email"] + change, person["Secret"] + change, (person["Token"] + change).encode()]
+    hidden = [person["Email"] + change, person["Secret"] + change, b64encode((person["Token"] + change).encode())]
     return (person["PersonId"], *hidden, [person["Tags"]], person["Note"] + change)
 
 
@@ -77,7 +78,7 @@ def change(sample: SampleDatabase) -> str:
     """Inserts, updates and deletes people after the start; returns the timestamp of the last commit."""
     with sample.database.batch() as batch:
         batch.insert("People", COLUMNS, [row(number) for number in range(20, 40)])
-        batch.insert("Visits", ("VisitId", "Token", "Note"), [(7, b"planted-token-of-a-visit", "a note")])
+        batch.insert("Visits", ("VisitId", "Token", "Note"), [(7, b64encode(b"planted-token-of-a-visit"), "a note")])
     with sample.database.batch() as batch:
         batch.update("People", COLUMNS, [row(number, "-later") for number in range(10, 30)])
     with sample.database.batch() as batch:
