@@ -38,10 +38,6 @@ FUNCTIONS_VERSION = 5
 """Version of a manifest whose partitions are of several read functions, and of its cut's file: an older program would
 send their tokens to another function. The header of such a spool has this version, too."""
 
-COLUMNS_VERSION = 6
-"""Version of the header of a spool whose columns are excluded or hashed: an older program would keep them as they are.
-"""
-
 
 def _parse_timestamp(value: object) -> object:
     return parse(value) if isinstance(value, str) else value

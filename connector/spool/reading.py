@@ -31,7 +31,6 @@ from connector.core.schemas import TableSchema
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool.cuts import read_cut
 from connector.spool.manifest import (
-    COLUMNS_VERSION,
     VERSION,
     CutToken,
     Manifest,
@@ -45,6 +44,10 @@ from connector.spool.manifest import (
 from connector.spool.storage.opening import open_store
 from connector.spool.storage.store import FileStore
 from connector.spool.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
+
+COLUMNS_VERSION = 6
+"""Version of the header of a spool whose columns are excluded or hashed: an older program would keep them as they are.
+"""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

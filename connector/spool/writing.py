@@ -25,7 +25,6 @@ from connector.errors import SpoolError, SpoolInUseError, SpoolMismatchError
 from connector.spool.cuts import CutWriter, cut_path, version_of
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import (
-    COLUMNS_VERSION,
     CUT_VERSION,
     FUNCTIONS_VERSION,
     PARTS_VERSION,
@@ -34,7 +33,7 @@ from connector.spool.manifest import (
     SegmentFile,
     SourceName,
 )
-from connector.spool.reading import Spool, SpoolHeader, schema_path, segment_path, to_json
+from connector.spool.reading import COLUMNS_VERSION, Spool, SpoolHeader, schema_path, segment_path, to_json
 from connector.spool.retention.pruning import NOT_KEPT, PRUNE_GRACE, Keeping, SpoolRetention
 from connector.spool.segments import SegmentBuffer
 

@@ -7,7 +7,7 @@ compared a bucket at a time.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from connector.config import SourceConfig, resolve_timestamp
@@ -85,6 +85,7 @@ def verify(
 
     Raises:
         ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
+        SpoolMismatchError: the spool is written with other rules for columns.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
@@ -99,10 +100,14 @@ def verify(
         )
     filled, filters = frozenset[int](), dict[str, tuple[str, ...]]()
     if options.against is None:
+        spool = Spool.at(absolute(config.spool.path))
+        with suppress(FileNotFoundError):
+            spool.header().check_columns(config.source.rules_fingerprint, spool.path)
         check_kept(config)
         known = backfills(Spool.at(absolute(config.spool.path)))
         filled = frozenset(one.document.timestamp for one in known)
         filters = filters_of(known, (table.table for table in tables), config.source.backfill)
+        filled = frozenset(one.document.timestamp for one in backfills(spool))
         replica = _destination(config, tables)
         timestamp = _timestamp(options.at, stream, replica)
     else:

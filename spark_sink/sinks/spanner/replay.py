@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from connector.config.loading import Config
 from connector.core.column_kinds import type_code
+from connector.core.masking.rules import HASH
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import NoSuchTableError, SpoolError, VersionRetentionError
@@ -149,6 +150,8 @@ class _SpannerReplay:
             return rejected
         if self._has_another_key(schema):
             return _all(rows, f"table {table} was created again with another key: remove it")
+        if self._of.columns is not None and (hashed := self._of.columns.hashed_key(table, schema.primary_keys)):
+            return _all(rows, f"{HASH} hashes {table}.{hashed}, by which it would be looked up: run a backfill instead")
         try:
             now = self._rows_as_of(watermark, schema, [row.key for row in found.values()])
         except NoSuchTableError:

@@ -8,8 +8,7 @@ import pytest
 from connector.core.masking.rules import ColumnRules, HashRule
 from connector.errors import SpoolError, SpoolMismatchError
 from connector.spool import consumers
-from connector.spool.manifest import COLUMNS_VERSION
-from connector.spool.reading import Spool, manifest_path, schema_path
+from connector.spool.reading import COLUMNS_VERSION, Spool, manifest_path, schema_path
 from connector.spool.storage.store import contents
 from connector.spool.writing import initialize
 from tests.connector.builders import AT

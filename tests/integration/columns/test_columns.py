@@ -177,7 +177,7 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     assert [column.name for column in block.columns] == ["VisitId", "Note"]
 
     monkeypatch.setenv("SALT", SALT + "2")
-    for command in ("read", "run", "backfill", "audit", "check"):
+    for command in ("read", "run", "backfill", "audit", "verify", "check"):
         refused = run(command, config)
         assert refused.code in (1, 2)
         assert "the salt of People.Email is another" in refused.err + refused.out.decode(), command
