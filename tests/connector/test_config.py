@@ -404,7 +404,7 @@ def test_columns_are_patterns_over_columns_and_the_salt_is_in_no_text_of_them() 
     config = validated({"source": {**SOURCE, "columns": columns}})
     assert config.source.columns.rules is not None
     assert config.source.columns.rules.hash[0].salt == salt
-    texts = [repr(config), str(config.source), config.model_dump_json(), repr(config.source.address)]
+    texts = [repr(config), str(config.source), config.source.model_dump_json(), repr(config.source.address)]
     assert not [text for text in texts if salt in text]
     assert validated({"source": SOURCE}).source.columns.rules is None
     assert validated({"source": SOURCE}).source.rules_fingerprint is None
