@@ -235,7 +235,7 @@ class SourceConfig(ServerOptions):
 
     @property
     def rules_fingerprint(self) -> RulesFingerprint | None:
-        """What a spool notes of ``columns``; None if nothing is excluded or hashed."""
+        """The note of ``columns`` in a spool; None if nothing is excluded or hashed."""
         rules = self.columns.rules
         return None if rules is None else rules.fingerprint
 

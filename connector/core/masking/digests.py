@@ -143,5 +143,5 @@ def _text(kind: ColumnKind, value: bytes) -> str:
 
 
 def fingerprint(salt: bytes) -> str:
-    """What shows whether two salts are the same, and neither of them: 16 hexadecimal digits, keyed with the salt."""
+    """Shows whether two salts are the same, and neither of them: 16 hexadecimal digits, keyed with the salt."""
     return hmac.digest(salt, b"fingerprint of a salt of spanner-cdc", ALGORITHM).hex()[:16]

@@ -1,4 +1,4 @@
-"""What becomes of the columns of one table, and of the records and rows that hold them. Pure."""
+"""The columns of one table after the rules, and the payloads that hold them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class UnlistedColumnError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnMask:
-    """What becomes of some columns of a table.
+    """Some columns of a table after the rules.
 
     Attributes:
         table: its name.

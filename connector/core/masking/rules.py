@@ -39,7 +39,7 @@ class HashRule:
 
 @dataclass(frozen=True, slots=True)
 class RulesFingerprint:
-    """What a spool notes of the rules that it is written with: it tells rules apart, and holds no salt.
+    """The note in a spool of the rules that it is written with: it distinguishes rules, and holds no salt.
 
     Attributes:
         exclude: the patterns, sorted.
@@ -50,7 +50,7 @@ class RulesFingerprint:
     hash: Mapping[str, str] = field(default_factory=dict)
 
     def changes(self, now: "RulesFingerprint") -> str:
-        """What differs in the rules of ``now``, for people; empty if nothing does."""
+        """The differences in the rules of ``now``, for people; empty if there are none."""
         found = [f"exclude no longer has {one}" for one in self.exclude if one not in now.exclude]
         found += [f"exclude has {one} now" for one in now.exclude if one not in self.exclude]
         found += [f"hash no longer has {one}" for one in self.hash if one not in now.hash]
@@ -74,7 +74,7 @@ class ColumnRules:
     hash: tuple[HashRule, ...] = ()
 
     def mask(self, table: str, columns: Sequence[ColumnType]) -> ColumnMask | None:
-        """What becomes of a table's columns; None if no pattern can match a column of the table.
+        """The mask of a table's columns; None if no pattern can match a column of the table.
 
         Args:
             table: its name, ``schema.table`` in a named schema.
@@ -128,7 +128,7 @@ class ColumnRules:
 
     @property
     def fingerprint(self) -> RulesFingerprint:
-        """What a spool notes of them."""
+        """The note of them in a spool."""
         hashed = {rule.pattern: f"{rule.algorithm}:{fingerprint(rule.salt.encode())}" for rule in self.hash}
         return RulesFingerprint(tuple(sorted(self.exclude)), dict(sorted(hashed.items())))
 

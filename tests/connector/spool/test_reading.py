@@ -117,6 +117,6 @@ def test_a_spool_is_read_with_the_rules_for_columns_that_it_is_written_with(spoo
             spool.check_source(NAME, other)
 
 
-def test_a_spool_that_was_begun_without_rules_for_columns_is_refused_with_some(spool: Spool) -> None:
+def test_a_spool_from_before_rules_for_columns_is_refused_with_some(spool: Spool) -> None:
     with pytest.raises(SpoolMismatchError, match=r"exclude has A\.b now"):
         spool.check_source(NAME, ColumnRules(("A.b",)).fingerprint)

@@ -141,7 +141,7 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     assert recorded.code == 0, recorded.err
     config = config_of(folder, sample, columns, **options, end=change(sample))
     for name, *arguments in (
-        ("run", "--verbose", "run", config),
+        ("run", "run", config, "--verbose"),
         ("audit", "audit", config),
         ("verify", "verify", config, "--show-keys"),
         ("check", "check", config),

@@ -90,7 +90,7 @@ def test_elements_of_arrays_keep_their_borders() -> None:
     assert len({digest(strings, text) for text in texts}) == len(texts)
 
 
-def test_a_fingerprint_tells_salts_apart_and_is_no_part_of_a_digest() -> None:
+def test_a_fingerprint_distinguishes_salts_and_no_text_has_the_salt() -> None:
     assert fingerprint(SALT) == fingerprint(SALT)
     assert fingerprint(SALT) != fingerprint(SALT + b"2")
     assert SALT.decode() not in repr(Digester('{"code":"INT64"}', SALT))
