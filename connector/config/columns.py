@@ -13,7 +13,7 @@ _SHORTEST_SALT = 16
 class ColumnHash(BaseModel):
     """The hash of some columns."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     algorithm: Literal["sha256"] = "sha256"
     """HMAC-SHA-256 is the only one."""
@@ -31,7 +31,7 @@ class ColumnHash(BaseModel):
 class Columns(BaseModel):
     """Columns that are excluded or hashed: shell patterns over ``Table.Column``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     exclude: tuple[str, ...] = ()
     """Patterns of the columns that are excluded, as ``Table.Column`` or ``*.Column``; none may be of a key."""

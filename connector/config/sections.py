@@ -42,7 +42,7 @@ def emulator_of_environment() -> str | None:
 class Section(BaseModel):
     """A mapping of options; an unknown option is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Tables(Section):
