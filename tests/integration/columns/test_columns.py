@@ -91,16 +91,16 @@ def change(sample: SampleDatabase) -> str:
 
 
 def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
-    """The rows of People that the files amount to, by key."""
-    rows: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {}
-    for path in sorted(folder.rglob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            event = json.loads(line)
-            if event["object"] == "People":
-                at = event["sort_keys"][1], int(event["sort_keys"][2]), event["sort_keys"][3]
-                key = event["payload"]["PersonId"]
-                rows[key] = max(rows.get(key, (at, event)), (at, event), key=lambda one: one[0])
-    return {key: event["payload"] for key, (_, event) in rows.items() if not event["source_metadata"]["is_deleted"]}
+    """The rows of People that the files amount to, by key; an UPDATE has the columns that it has changed."""
+    lines = [line for path in sorted(folder.rglob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    events = [event for event in map(json.loads, lines) if event["object"] == "People"]
+    rows: dict[str, dict[str, Any]] = {}
+    for event in sorted(events, key=lambda one: (one["sort_keys"][1], int(one["sort_keys"][2]), one["sort_keys"][3])):
+        key = event["payload"]["PersonId"]
+        rows[key] = rows.get(key, {}) | event["payload"]
+        if event["source_metadata"]["is_deleted"]:
+            del rows[key]
+    return rows
 
 
 @pytest.mark.spark
