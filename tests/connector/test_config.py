@@ -398,6 +398,8 @@ def test_a_condition_of_a_backfill_that_cannot_stand_between_parentheses_is_refu
     assert errors(source={**SOURCE, "backfill": {"new_tables": True}, "reader": "executors"}) == [
         "source: backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`"
     ]
+
+
 def test_columns_are_patterns_over_columns_and_the_salt_is_in_no_text_of_them() -> None:
     salt = "0123456789abcdef"
     columns = {"exclude": ["Users.Secret", "*.Ssn"], "hash": {"Users.Email": {"algorithm": "sha256", "salt": salt}}}

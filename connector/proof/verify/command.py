@@ -104,10 +104,9 @@ def verify(
         with suppress(FileNotFoundError):
             spool.header().check_columns(config.source.rules_fingerprint, spool.path)
         check_kept(config)
-        known = backfills(Spool.at(absolute(config.spool.path)))
+        known = backfills(spool)
         filled = frozenset(one.document.timestamp for one in known)
         filters = filters_of(known, (table.table for table in tables), config.source.backfill)
-        filled = frozenset(one.document.timestamp for one in backfills(spool))
         replica = _destination(config, tables)
         timestamp = _timestamp(options.at, stream, replica)
     else:
