@@ -34,7 +34,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spool:
     own = spool_of(spool, recorded(spool, header, "New").number)
     name = f"{own.header().spool_id}_files_1_0"
     DeadLetters(str(tmp_path / "dead/files")).put("New", name, rows("New", [5], epoch=1), ["too large"])
-    monkeypatch.setattr(Spool, "check_source", lambda spool, _: spool.header())
+    monkeypatch.setattr(Spool, "check_source", lambda spool, *_: spool.header())
     return own
 
 
