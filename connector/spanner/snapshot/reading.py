@@ -16,7 +16,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 
 from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
-from connector.core.masking.rules import HASH, ColumnRules
+from connector.core.masking.rules import ColumnRules
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient
@@ -124,7 +124,7 @@ def read_keys(
     rules = address.columns
     if rules is not None and (hashed := rules.hashed_key(query.table, key_columns)):
         raise ConfigurationError(
-            [f"{HASH}: {query.table}.{hashed} is a hashed column of the key, so that rows cannot be looked up by key"]
+            [f"source.columns.hash: {query.table}.{hashed}, a column of the key, is hashed: no row can be looked up"]
         )
     different = keys.unique().to_pylist()
     what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"

@@ -90,7 +90,7 @@ OF_ACTIONS = {
     "query_retried": "Nothing: the query continues from what is proven. If it lasts it is the alarm `spanner_failing`.",
     "reading_has_failed": "The line has the error: look for it above.",
     "sink_warning": "Nothing, if you can live with the limitation that the line names; `check` prints it, too.",
-    "source": "Remove the names from `source.tables`, or add the tables to the stream.",
+    "source": "Remove the names from `source.tables` or `source.columns`, or add the tables or columns to the stream.",
     "spark_has_not_ended_a_cancelled": "Nothing: what its tasks write is deleted later. Restart Spark if it recurs.",
     "spool_full": (
         "See to the slowest consumer, or raise `spool.max_bytes`. Within Spanner's retention nothing is lost."

@@ -49,5 +49,5 @@ def test_rows_of_partitions_and_rows_by_key_are_after_the_rules() -> None:
 def test_rows_with_a_hashed_key_are_not_looked_up() -> None:
     with serving() as server:
         address = source_of(server).model_copy(update={"columns": rules(Id=STRING_TYPE)}).address
-        with pytest.raises(ConfigurationError, match=r"source\.columns\.hash: AllTypes\.Id is a hashed column"):
+        with pytest.raises(ConfigurationError, match=r"source\.columns\.hash: AllTypes\.Id, a column"):
             list(read_keys(address, TableQuery(TABLE, NAMES), pa.array(['{"Id":"a"}']), ["Id"], None))
