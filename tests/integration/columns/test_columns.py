@@ -140,15 +140,16 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     recorded = done("read", "read", config_of(folder, sample, columns, **options, end="now"))
     assert recorded.code == 0, recorded.err
     config = config_of(folder, sample, columns, **options, end=change(sample))
-    for name, *arguments in (
-        ("run", "run", config, "--verbose"),
-        ("audit", "audit", config),
-        ("verify", "verify", config, "--show-keys"),
-        ("check", "check", config),
-        ("status", "status", config, "--json"),
-        ("spool", "spool", folder / "spool", "--json"),
-    ):
-        found = done(name, *arguments)
+    commands: dict[str, list[str | Path]] = {
+        "run": [config, "--verbose"],
+        "audit": [config],
+        "verify": [config, "--show-keys"],
+        "check": [config],
+        "status": [config, "--json"],
+        "spool": [folder / "spool", "--json"],
+    }
+    for name, arguments in commands.items():
+        found = done(name, name, *arguments)
         assert found.code == 0, f"{name}: {found.err}{found.out.decode()}"
 
     people = {number: row(number) for number in range(20)} | {number: row(number) for number in range(20, 40)}
