@@ -108,9 +108,9 @@ def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
     ("dialect", "columns", "options"),
     [
         ("googlesql", WITH_KEY, {"workers": 2}),
-        ("postgresql", RULES, {"reader": "executors", "complete_rows": True}),
+        ("postgresql", RULES, {"complete_rows": True}),
     ],
-    ids=["workers", "executors"],
+    ids=["hashed key", "completed rows"],
 )
 def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     dialect: str,
