@@ -1,4 +1,4 @@
-"""What `source.columns` excludes or hashes is in no file and no log of a run, and what is delivered follows it."""
+"""No file and no log of a run has what `source.columns` excludes or hashes, and what is delivered follows it."""
 
 import hmac
 import json
