@@ -168,7 +168,7 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     shown = [planted(number)[name].encode() for number in range(40) for name in {*COLUMNS} - names]
     found_values = found_in(tmp_path, [*hidden, *shown])
     assert not {value: files for value, files in found_values.items() if value in hidden}
-    for place in ("run/spool/segments", "run/spool/backfills", "run/events"):
+    for place in ("run/spool/segments", "run/events"):
         assert any(one.startswith(place) for value in shown for one in found_values[value]), "the search finds nothing"
 
     address = load(config).source.address
