@@ -22,7 +22,7 @@ from connector.config.loading import Config, load
 from connector.progress import Progress
 from connector.streams import writing_to_stdout
 from spark_sink.own_command import INTERRUPTED, exit_code_of
-from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
+from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
@@ -224,11 +224,12 @@ class _Replaying:
         if rejected is None:
             self.done.waiting += rows.num_rows
             return
-        again = dict(rejected)
+        again: dict[int, str] = {} if isinstance(rejected, Moved) else dict(rejected)
         kept = sorted(again)
-        self.done.sent += rows.num_rows - len(kept)
-        self.done.rejected += len(kept)
-        self._there[file.table] -= rows.num_rows - len(kept)
+        left = rejected.count if isinstance(rejected, Moved) else len(kept)
+        self.done.sent += rows.num_rows - left
+        self.done.rejected += left
+        self._there[file.table] -= rows.num_rows - left
         # Before the last of them is removed: without dead letters there is no further replay.
         self._replay.tried(rows.column("object")[0].as_py(), left=self._there[file.table])
         self._store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])

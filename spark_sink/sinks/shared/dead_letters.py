@@ -39,17 +39,25 @@ from spark_sink.sinks.shared.completing.whole_rows import METADATA_WITH_COMPLETE
 C = TypeVar("C", bound=SinkConfig)
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The result of a file whose rejected rows the replay has kept in another one: how many there are."""
+
+    count: int
+
+
 class Replay(Protocol):
     """Sends dead letters to the destination again."""
 
-    def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]] | None:
+    def send(self, name: str, rows: pa.RecordBatch) -> list[tuple[int, str]] | Moved | None:
         """Sends the rows of a file of that name, which are of one table.
 
         The same rows are sent again if the process ended before their file was removed. It is removed before this is
         called for another file, and before the replay ends without an error.
 
         Returns:
-            The index and the reason of each row that was rejected again; None if the rows have to wait.
+            The index and the reason of each row that was rejected again; None if the rows have to wait. Rejected rows
+            stay in the file, unless they are :class:`Moved`.
         """
 
     def tried(self, table: str, *, left: int) -> None:
@@ -167,18 +175,18 @@ class DeadLetters:
         wanted = beginnings or ""
         return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(wanted))
 
-    def files(self, table: str | None = None, beginning: str = "") -> list[DeadLetterFile]:
+    def files(self, table: str | None = None, *beginnings: str) -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name.
 
         Args:
             table: the table; None for all.
-            beginning: of the names of the files.
+            beginnings: of the names of the files, any of them; none for all names.
 
         Raises:
             SinkError: a line is not a valid dead letter.
         """
         paths = self._paths("" if table is None else f"{_safe(table)}/")
-        found = [_counted(store, path) for store, path in paths if _name(path).startswith(beginning)]
+        found = [_counted(store, path) for store, path in paths if _name(path).startswith(beginnings or "")]
         return sorted(filter(None, found), key=lambda file: (file.oldest, file.path.partition("/")[2], file.path))
 
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:

@@ -98,7 +98,7 @@ def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
         yield ReplayedSpools(spools, consumer, ended)
 
 
-_TAKEN = "dead letters cannot be replayed while the sink runs: stop it, and replay again"
+_TAKEN = "dead letters cannot be replayed while the sink runs, or another replay does: stop it, and replay again"
 
 
 def _done(spool: Spool, consumer: str) -> int:

@@ -49,7 +49,7 @@ class TablesDelivery(Delivery):
         self._writer: TablesWriter | None = None
         self._removes = not feed.is_backfill and sink.mode != "append" and sink.deletes == "apply"
         self._stopped: StoppedTables | None = None
-        self._rejected = RejectedRows(feed.spool, self.dead_letters, sink.mode)
+        self._rejected = RejectedRows(feed, self.dead_letters, sink.mode)
         self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()

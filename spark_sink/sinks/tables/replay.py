@@ -1,8 +1,9 @@
 """Replays the dead letters of stopped tables, in Spark: each file is a commit with the number of its last epoch.
 
-A table leaves out what it has by that number, so that a replay that was killed changes nothing twice. A file that is
-rejected again keeps the later ones of its table from being sent before it. Rows of a backfill are merged as the
-backfill does; deleted rows are kept meanwhile, and removed in the end.
+A table leaves out what it has by that number, so that a replay that was killed changes nothing twice. A row that it
+cannot take becomes a dead letter of its own, as when the sink writes it (:mod:`spark_sink.sinks.tables.rejected`). A
+file that is rejected again keeps the later ones of its table from being sent before it. Rows of a backfill are merged
+as the backfill does; deleted rows are kept meanwhile, and removed in the end.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.backfill.records import backfills, unfinished_tables
 from connector.spool.reading import Spool
-from spark_sink.sinks.shared.dead_letters import Replay
+from spark_sink.errors import SinkError
+from spark_sink.sinks.shared.dead_letters import Moved, Replay
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
@@ -23,7 +25,7 @@ from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.formats.started import in_words, started
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, ROWS
+from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, ROWS, RejectedRows
 from spark_sink.sinks.tables.rejected.replaying import RowsReplay
 from spark_sink.sinks.tables.stopped_tables import STOPPED
 
@@ -65,57 +67,82 @@ class TablesReplay:
         self._spools = spools
         self._spark = spark
         self._delivery = TablesDelivery(config, sink, Feed.of(config))
+        self._sink = sink
         self._unfinished = unfinished_tables(spool)
-        known = [spool, *(one.spool for one in backfills(spool))]
         tables = config.source.tables
-        kept = RecordFilter(tables.include, tables.exclude).keeps  # two had one name until one was excluded
-        self._writers = {
-            one.header().spool_id: (
-                TablesWriter(Feed(one, spool), sink.options, sink.name, is_there=kept),
-                one is not spool,
-            )
-            for one in known
-        }
+        self._kept = RecordFilter(tables.include, tables.exclude).keeps  # two had one name until one was excluded
+        known = [spool, *(one.spool for one in backfills(spool))]
+        self._feeds = {one.header().spool_id: Feed(one, spool) for one in known}
         store = self._delivery.dead_letters
         self._rows = {
             spool_id: RowsReplay(
-                spark, writer, store, f"{spool_id}{ROWS}", f"{spool_id}{STOPPED}", is_backfill=is_backfill
+                spark,
+                self._writer(feed),
+                store,
+                f"{spool_id}{ROWS}",
+                [f"{other}{ROWS}" for other in self._feeds if other != spool_id],
+                f"{spool_id}{STOPPED}",
+                is_backfill=feed.is_backfill,
             )
-            for spool_id, (writer, is_backfill) in self._writers.items()
+            for spool_id, feed in self._feeds.items()
         }
         self._rejected: dict[tuple[str, str], str] = {}
         self._written: set[str] = set()
+        self._stopped: dict[str, set[str]] = {}
 
-    def send(self, name: str, rows: pa.RecordBatch) -> Rejections | None:
-        """Writes the dead letters of a file; those of a stopped table all, or none."""
+    def send(self, name: str, rows: pa.RecordBatch) -> Rejections | Moved | None:
+        """Writes the dead letters of a file; those of a stopped table all, or none.
+
+        A row of a stopped table that cannot be written is kept as a dead letter of its own.
+
+        Raises:
+            SinkError: an event lacks what says where it belongs, as one that was edited by hand; and see
+                :func:`replay_into`.
+        """
+        if lacking := [column for column in EVENT_COLUMNS if column != "payload" and rows.column(column).null_count]:
+            raise SinkError(
+                f"dead letters {name}: an event has no {' and no '.join(lacking)}",
+                hint="Mend it, or remove its line.",
+            )
         spool_id = name.partition("_")[0]
         table: str = rows.column("object")[0].as_py()
-        if spool_id not in self._writers:
+        if spool_id not in self._feeds:
             return _all(rows, "it is of another spool: replay it with that spool (spool.path), or remove it")
         if self._spools.will_repeat(name, rows):
             return None
-        of_rows = self._rows[spool_id]
-        if of_rows.has(name):
+        tombstones = self._delivery.keep_deleted(table, self._unfinished)
+        if (of_rows := self._rows[spool_id]).has(name):
             self._written.add(table)
-            return of_rows.send(rows, self._delivery.keep_deleted(table, self._unfinished))
+            return of_rows.send(rows, tombstones)
         if why := of_rows.why_waiting(table):
             self._rejected.setdefault((spool_id, table), why)
         if (spool_id, table) in self._rejected:
             return _all(rows, self._rejected[spool_id, table])
-        writer, of_backfill = self._writers[spool_id]
-        tombstones = self._delivery.keep_deleted(table, self._unfinished)
+        feed = self._feeds[spool_id]
+        rejected = RejectedRows(feed, self._delivery.dead_letters, self._sink.mode, lambda _: [rows])
         events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
-        stopped = writer.write(events, tombstones=tombstones, of_backfill=of_backfill).stopped
-        if table in stopped:
-            self._rejected[spool_id, table] = str(stopped[table])
-            return _all(rows, str(stopped[table]))
+        written = self._writer(feed, rejected).write(events, tombstones=tombstones, of_backfill=feed.is_backfill)
+        if table in written.stopped:
+            self._rejected[spool_id, table] = str(written.stopped[table])
+            return _all(rows, str(written.stopped[table]))
         self._written.add(table)
-        return []
+        self._stopped_files(table).discard(name)
+        return Moved(len(rejected.left_out(table)))
 
     def tried(self, table: str, *, left: int) -> None:
-        """A table whose last dead letter is written is no longer stopped."""
-        if not left and table in self._written:
+        """A table is no longer stopped once the last dead letter is written that it was stopped with."""
+        if table in self._written and not (left and self._stopped_files(table)):
             self._spools.resume(table)
+
+    def _stopped_files(self, table: str) -> set[str]:
+        """The names of the files with dead letters of a stopped table that are not written yet."""
+        if table not in self._stopped:
+            beginnings = [f"{spool_id}{STOPPED}" for spool_id in self._feeds]
+            self._stopped[table] = {file.name for file in self._delivery.dead_letters.files(table, *beginnings)}
+        return self._stopped[table]
+
+    def _writer(self, feed: Feed, rejected: RejectedRows | None = None) -> TablesWriter:
+        return TablesWriter(feed, self._sink.options, self._sink.name, is_there=self._kept, rejected=rejected)
 
     def settle(self) -> None:
         """Removes deleted rows that were kept for dead letters of a backfill."""

@@ -78,10 +78,14 @@ def of_newest_key(
         level=logging.WARNING,
         table=table.source,
     )
-    has_key = F.sort_array(F.col("source_metadata").getField("primary_keys")) == F.array(
-        *(F.lit(name) for name in sorted(table.primary_key))
-    ).cast("array<string>")
-    return events.where(has_key)
+    return of_key(events, table)
+
+
+def of_key(events: DataFrame, table: LakeTable) -> DataFrame:
+    """The events of a table that have its key, as far as they name one."""
+    wanted = F.array(*(F.lit(name) for name in sorted(table.primary_key))).cast("array<string>")
+    found = F.sort_array(F.col("source_metadata").getField("primary_keys"))
+    return events.where(F.coalesce(found == wanted, F.lit(True)))
 
 
 def check_nanoseconds(events: DataFrame, table: LakeTable) -> None:

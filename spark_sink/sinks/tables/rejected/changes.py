@@ -33,7 +33,7 @@ class Change:
         uuid: of its event.
         epoch: its epoch.
         sequence: its change sequence number.
-        key: the key of its row, as text.
+        key: the key of its row, as text; empty if its payload is damaged.
         kind: INSERT, UPDATE or DELETE.
         is_whole: true if it needs no earlier change of its row.
         why: the reason why it is rejected; empty if it is not.

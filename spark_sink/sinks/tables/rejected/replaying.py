@@ -1,11 +1,12 @@
 """Replays the dead letters of single rows: each is written unless a later change of its row makes it useless.
 
 A dead letter that is rejected again keeps those of its row that need it. What is older than a marker is not written,
-and neither is what is in a dead letter of a stopped table, too: the table lacks its epoch, and gets it from there.
+and neither is what is in a dead letter of a stopped table, too: the table lacks its epoch, and gets it from there. A
+dead letter of a table that was dropped before this one was created, with another key, is never written.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ class RowsReplay:
         writer: writes the tables.
         dead_letters: the sink's dead-letter store.
         prefix: the start of the names of these dead letters.
+        others: the starts of the names of those of other spools; a repair has markers for them.
         stopped: the start of the names of those of stopped tables.
         is_backfill: whether the spool is a backfill's.
     """
@@ -57,6 +59,7 @@ class RowsReplay:
         writer: LateWriter,
         dead_letters: DeadLetters,
         prefix: str,
+        others: Sequence[str],
         stopped: str,
         *,
         is_backfill: bool,
@@ -65,6 +68,7 @@ class RowsReplay:
         self._writer = writer
         self._dead_letters = dead_letters
         self._prefix = prefix
+        self._others = others
         self._stopped = stopped
         self._is_backfill = is_backfill
         self._refused: dict[str, str] = {}
@@ -76,9 +80,16 @@ class RowsReplay:
         return name.startswith(self._prefix)
 
     def why_waiting(self, table: str) -> str:
-        """The reason why dead letters of a stopped table have to wait for those of its rows; empty if they need not."""
-        waiting = "earlier dead letters of its rows are not written" if self._kept[table] else ""
-        return self._refused.get(table, waiting)
+        """The reason why dead letters of a stopped table have to wait for those of its rows; empty if they need not.
+
+        It is to be asked before they are sent: they may hold what is among those of its rows, too.
+        """
+        if table not in self._refused:
+            try:
+                self._useless_of(self._writer.table(table))
+            except (TableError, TableNameError) as error:
+                return str(error)
+        return self._refused.get(table, "")
 
     def send(self, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
         """Writes the dead letters of a file, except those that are rejected again.
@@ -89,17 +100,36 @@ class RowsReplay:
         name: str = rows.column("object")[0].as_py()
         if name not in self._refused:
             try:
-                return self._send(name, rows, tombstones)
+                table = self._writer.table(name)
+                former = self._of_former_key(table, rows)
+                left = [index for index in range(rows.num_rows) if index not in former]
+                rejected = self._send(table, rows.take(pa.array(left, pa.int64())), tombstones) if left else []
+                return sorted([*former.items(), *((left[index], why) for index, why in rejected)])
             except (TableError, TableNameError) as error:
                 self._refused[name] = str(error)
         return [(index, self._refused[name]) for index in range(rows.num_rows)]
 
-    def _send(self, name: str, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
-        table, mode = self._writer.table(name), self._writer.mode
+    def _of_former_key(self, table: LakeTable, rows: pa.RecordBatch) -> Mapping[int, str]:
+        """The indexes of rows of a table that was dropped before this one was created, each with the reason."""
+        if self._writer.mode == "append":
+            return {}
+        why = f"table {table.source} was created again with another key, and no row has the former one: remove it"
+        keys = rows.column("source_metadata").field("primary_keys").to_pylist()
+        known = ((index, key) for index, key in enumerate(keys) if key is not None)
+        return {index: why for index, key in known if sorted(key) != sorted(table.primary_key)}
+
+    def _send(self, table: LakeTable, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
+        name, mode = table.source, self._writer.mode
         events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
-        checks = Checks(events, table, mode)
+        checks = Checks(events, table)
         useless = self._useless_of(table)
         changes = {change.uuid: change for change in checks.all()}
+        uuids = rows.column("uuid").to_pylist()
+        if mode != "append" and any(not change.key for change in changes.values()):
+            self._refused[name] = (
+                "another dead letter of its table has a damaged payload: mend or remove that one first"
+            )
+            return [(index, changes[uuid].why or self._refused[name]) for index, uuid in enumerate(uuids)]
         division = divided(mode, [one for one in changes.values() if one.uuid not in useless], self._kept[name])
         left_out = useless | division.left_out
         written = [change for change in changes.values() if change.uuid not in left_out]
@@ -109,19 +139,21 @@ class RowsReplay:
             self._writer.write_again(rest, name, whole=whole, tombstones=tombstones, backfill=self._is_backfill)
         again = {change.uuid: why for change, why in division.dead_letters}
         self._kept[name] += [opened(change, why) for change, why in division.dead_letters]
-        uuids = rows.column("uuid").to_pylist()
         return [(index, again[uuid]) for index, uuid in enumerate(uuids) if uuid in again]
 
     def _useless_of(self, table: LakeTable) -> frozenset[str]:
         """The uuids of a table's dead letters that are not written."""
         if table.source not in self._useless:
-            dead_letters = open_dead_letters(self._dead_letters, table, self._prefix, self._spark, self._writer.mode)
-            self._useless[table.source] = superseded(dead_letters) | self._of_stopped(table, dead_letters)
+            mode = self._writer.mode
+            prefixes = [self._prefix, *(self._others if mode == "merge" else ())]
+            found = open_dead_letters(self._dead_letters, table, prefixes, self._spark, mode)
+            useless = superseded([one for of_spool in found.values() for one in of_spool])
+            self._useless[table.source] = useless | self._of_stopped(table, found.get(self._prefix, []))
         return self._useless[table.source]
 
     def _of_stopped(self, table: LakeTable, dead_letters: Sequence[OpenDeadLetter]) -> frozenset[str]:
         """The uuids of those that the table gets with other dead letters, because it lacks their epochs."""
-        files = self._dead_letters.files(table.source, self._stopped)
+        files = self._dead_letters.files(table.source, self._stopped) if dead_letters else []
         if not files:
             return frozenset()
         done = self._writer.applied(self._spark, table.source)

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from connector.spool.reading import Spool
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
+from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS
 from tests.spark_sink.sinks.tables.histories import Row
 from tests.spark_sink.spools import SpoolMaker
 
@@ -12,6 +15,13 @@ from tests.spark_sink.spools import SpoolMaker
 def epochs(lake: SparkSession, spool: SpoolMaker, first: int, last: int) -> DataFrame:
     events = lake.read.format("spanner-change-stream").option("spool", spool.path).load()
     return events.where(f"epoch BETWEEN {first} AND {last}")
+
+
+def sealed(lake: SparkSession, spool: Spool, first: int, last: int) -> DataFrame:
+    """The events of some epochs, without the source, whose tasks start Python."""
+    files = (file for epoch in range(first, last + 1) for file in spool.manifest(epoch).files)
+    found = [batch.select(EVENT_COLUMNS) for file in files for batch in spool.batches(file)]
+    return lake.createDataFrame(pa.Table.from_batches(found))
 
 
 def target(path: Path, of_format: str, table: str = "Singers") -> str:

@@ -20,7 +20,7 @@ from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.replay import TablesReplay
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
-from tests.spark_sink.sinks.tables.reading import epochs
+from tests.spark_sink.sinks.tables.reading import sealed
 from tests.spark_sink.spools import START, SpoolMaker
 
 
@@ -53,7 +53,7 @@ class Sink:
 
     def deliver(self, first: int, last: int | None = None) -> str:
         """A micro-batch of these epochs, which is recorded as done."""
-        said = self.delivery.run(epochs(self.lake, self.maker, first, last or first))
+        said = self.delivery.run(sealed(self.lake, self.spool, first, last or first))
         record_consumer(self.spool, "tables", last or first, now=START)
         return said
 
