@@ -128,7 +128,7 @@ def test_every_error_of_a_configuration_is_reported_with_its_field(command: str,
         ("source: {project: ${NO_SUCH_A}, instance: '${NO_SUCH_B}'}", ("NO_SUCH_A", "NO_SUCH_B")),
         ("source: [", ("not YAML",)),
         ("source", ("no mapping",)),
-        (None, ("config.yaml", "No such file")),
+        (None, ("config.yaml", "there is no such file")),
     ],
     ids=["variables", "no-yaml", "no-mapping", "no-file"],
 )

@@ -66,8 +66,8 @@ def test_a_spool_of_another_stream_is_refused(spool: Spool) -> None:
 
 def test_a_spool_of_a_newer_version_is_refused_with_one_line(spool: Spool) -> None:
     node = orjson.loads(spool.storage.read("spool.json").to_pybytes())
-    spool.storage.replace("spool.json", orjson.dumps(node | {"version": 6}))
-    with pytest.raises(SpoolError, match="is of version 6, newer than this program's 5"):
+    spool.storage.replace("spool.json", orjson.dumps(node | {"version": 7}))
+    with pytest.raises(SpoolError, match="is of version 7, newer than this program's 6"):
         spool.header()
 
 

@@ -270,7 +270,7 @@ def test_a_signal_lets_the_file_under_way_finish(
 
 def test_a_configuration_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", str(tmp_path / "none.yaml")]) == 2
-    assert capsys.readouterr().err == f"spanner-cdc: {tmp_path}/none.yaml: No such file or directory\n"
+    assert capsys.readouterr().err == f"spanner-cdc: {tmp_path}/none.yaml: there is no such file\n"
 
 
 def test_an_internal_error_is_one_line_without_values(
