@@ -116,9 +116,10 @@ test-lakehouse: test-delta test-iceberg
 test-delta: $(LAKEHOUSE)/.installed
 	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
 
-# CI's part of test-delta. A statement of Delta takes three times as long as Iceberg's: what is one code for both formats, such as cuts, what is left
+# CI's part of test-delta. A statement of Delta takes three times as long as Iceberg's: what is one code for both formats, such as cuts, sessions, what is left
 # out, repaired or kept as a history, is shown there with Iceberg alone.
-ONE_CODE := campaign cuts/test_transfers.py history rejected repairs test_restored_spools.py test_stopped_tables.py
+ONE_CODE := campaign cuts/test_transfers.py history rejected repairs \
+  $(addprefix test_,$(addsuffix .py,appending corners restored_spools sessions stopped_tables))
 
 test-own-delta: $(LAKEHOUSE)/.installed
 	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" \
