@@ -74,6 +74,6 @@ def test_the_manifest_has_one_replica_probes_that_exist_and_a_configuration_that
 def test_the_image_has_the_extras_of_every_sink_and_a_health_check_that_exists() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     (extras,) = re.findall(r"/src\[([a-z,]+)\]", text)
-    assert set(extras.split(",")) == {"spark", "gcs", "bigquery", "avro"}
+    assert set(extras.split(",")) == {"reader", "spark", "gcs", "bigquery", "avro"}
     assert "http://127.0.0.1:8080/healthz" in text
     assert unknown(" ".join(json.loads(text.rpartition("CMD ")[2]))) == []
