@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from annotated_types import Ge
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _WHERE = re.compile(r"where\b", re.IGNORECASE)
@@ -28,7 +27,7 @@ class BackfillRules:
 
     exclude: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
-    max_tasks: Annotated[int, Ge(1)] | None = None
+    max_tasks: Annotated[int, Field(ge=1)] | None = None
     new_tables: bool = False
 
     def __post_init__(self) -> None:
