@@ -33,7 +33,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 """The modules of each extra. One that several extras bring is named with the first."""
 
 
-def lacks(extra: str, what: str = "this") -> str:
+def lacks(extra: str, what: str) -> str:
     """The line on a missing extra.
 
     Args:
@@ -62,19 +62,19 @@ def _is_found(module: str) -> bool:
 
 def extra_of(error: ImportError) -> str | None:
     """The extra whose library could not be imported; None if it is of no extra."""
-    missing = (error.name or "").split(".")
-    if missing == [""]:
+    if not error.name:
         return None
+    missing = error.name.split(".")
     for extra, modules in EXTRAS.items():
         if any(_is_part(missing, module.split(".")) for module in modules):
             return extra
     return None
 
 
-def _is_part(missing: Sequence[str], module: Sequence[str]) -> bool:
+def _is_part(missing: list[str], module: list[str]) -> bool:
     """True if the missing one is the module, below it, or, as ``google.cloud``, above it."""
     shorter = min(len(missing), len(module))
-    return list(missing[:shorter]) == list(module[:shorter])
+    return missing[:shorter] == module[:shorter]
 
 
 @contextmanager

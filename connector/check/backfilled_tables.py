@@ -17,7 +17,7 @@ def tables_of(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableS
     Raises:
         ConfigurationError: a pattern names none, or there are none at all.
     """
-    kept = [table for table in stream.stream.tables if stream.filter.keeps(table.table)]
+    kept = stream.kept_tables
     chosen = RecordFilter(patterns)
     errors = [
         f"--table: {pattern!r} matches no table that change stream {stream.stream.name} watches and source.tables keeps"
@@ -45,7 +45,7 @@ def conditions_of(stream: OpenStream) -> dict[str, str]:
     rules = stream.config.backfill
     if rules is None:
         return {}
-    kept = {table.table for table in stream.stream.tables if stream.filter.keeps(table.table)}
+    kept = {table.table for table in stream.kept_tables}
     if errors := [
         f"source.backfill.where.{table}: change stream {stream.stream.name} watches no such table that source.tables"
         " keeps"

@@ -91,13 +91,12 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
 def watched_stream(stream: OpenStream, config: Config) -> WatchedStream:
     """The description of a change stream that sinks get, with the tables that the configuration keeps."""
     found = stream.stream
-    tables = tuple(table for table in found.tables if stream.filter.keeps(table.table))
     return WatchedStream(
         found.name,
         found.value_capture_type,
         stream.dialect.name,
         stream.source.default_schema,
-        tables,
+        stream.kept_tables,
         config.source.complete_rows,
         config.source.backfill is not None,
         found.options,

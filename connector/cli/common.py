@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -22,6 +21,7 @@ from connector.extras import extras_named
 from connector.process import EMULATOR_HOST
 from connector.reader.stopping import StopRequest, on_signals
 from connector.streams import writing_to_stdout
+from connector.targets import is_configuration
 
 INTERRUPTED = 130
 _THREADS_TIMEOUT = 1.0
@@ -99,7 +99,7 @@ def given_paths() -> dict[str, str]:
     """The paths of the configuration and of the spool that the command was given, for :func:`with_paths`."""
     given = click.get_current_context().params
     target = str(given.get("target") or "")
-    is_config = target.endswith((".yaml", ".yml")) or Path(target).is_file()
+    is_config = is_configuration(target)
     return {
         "config": str(given.get("config") or (target if is_config else "")),
         "spool": str(given.get("path") or ("" if is_config else target)),

@@ -135,17 +135,7 @@ def due_at_start(
         return document if document.tables else None
     if not all(one.document.is_repair for one in known):
         return None
-    return recorded(
-        spool,
-        header,
-        stream,
-        versions,
-        requests,
-        tables_of(stream),
-        after=len(known),
-        why="start",
-        conditions=conditions_of(stream),
-    )
+    return first_recorded(spool, header, stream, versions, requests, tables_of(stream), after=len(known), why="start")
 
 
 def _due_by_command(
@@ -167,17 +157,7 @@ def _due_by_command(
         )
     tables = tables_of(stream, patterns)
     if unfinished is None:
-        return recorded(
-            spool,
-            header,
-            stream,
-            versions,
-            requests,
-            tables,
-            after=len(known),
-            why="command",
-            conditions=conditions_of(stream),
-        )
+        return first_recorded(spool, header, stream, versions, requests, tables, after=len(known), why="command")
     names = {table.table for table in unfinished.document.tables}
     if patterns and {table.table for table in tables} != names:
         number = unfinished.document.number
@@ -206,7 +186,7 @@ def _continued(
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
     left = set(one.progress.unfinished)
     conditions, changed = conditions_of_continued(stream, one.document, left)
-    tables = [table for table in stream.stream.tables if table.table in left and stream.filter.keeps(table.table)]
+    tables = [table for table in stream.kept_tables if table.table in left]
     gone = left.difference(table.table for table in tables)
     is_retained = stream.now <= one.document.timestamp + parse_duration(versions.period) or one.is_read
     is_sealed = one.document.is_repair and not one.progress.lost
@@ -240,6 +220,27 @@ def _continued(
             continues=number,
             conditions=conditions,
         )
+
+
+def first_recorded(
+    spool: Spool,
+    header: SpoolHeader,
+    stream: OpenStream,
+    versions: RowVersions,
+    requests: Requests,
+    tables: list[TableSchema],
+    *,
+    after: int,
+    why: Why,
+) -> Backfill:
+    """Records a backfill that continues no other, with the configured conditions; see :func:`recorded`.
+
+    Raises:
+        ConfigurationError: as of :func:`connector.check.backfilled_tables.conditions_of`.
+        SpannerCdcError: Spanner cannot be reached, or the disk refuses.
+    """
+    conditions = conditions_of(stream)
+    return recorded(spool, header, stream, versions, requests, tables, after=after, why=why, conditions=conditions)
 
 
 def recorded(

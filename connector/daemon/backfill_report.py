@@ -17,7 +17,7 @@ from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import RecordedBackfill, find
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, SinkReport, reports_of
+from connector.spool.sink_report import NOTHING, SinkReport, reports_of, stopped_by
 
 Report = dict[str, object]
 Line = dict[str, str | int | float]
@@ -62,8 +62,7 @@ def rejected(one: RecordedBackfill) -> SinkReport:
         SpoolError: that cannot be read.
     """
     found = reports_of(one.spool).values()
-    stopped = {table: why for report in found for table, why in report.stopped.items()}
-    return NOTHING.after(1, sum(report.refused for report in found), stopped)
+    return NOTHING.after(1, sum(report.refused for report in found), stopped_by(found))
 
 
 def dead_letters_of(filled: Iterable[Report]) -> int:

@@ -5,17 +5,17 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from connector.check.backfilled_tables import conditions_of, tables_of
+from connector.check.backfilled_tables import tables_of
 from connector.config.loading import Config
 from connector.core.schemas import TableSchema
-from connector.daemon.backfill import BackfillOptions, delivered, recorded
+from connector.daemon.backfill import BackfillOptions, delivered, first_recorded
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.sink_process import Patience
 from connector.errors import SpannerCdcError
 from connector.log import Log
-from connector.reader.change_stream import OpenStream, opened
+from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
-from connector.spanner.versions import RowVersions, row_versions
+from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.reading import Spool, SpoolHeader
@@ -107,23 +107,11 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         if not tables:
             return None
         versions = await row_versions(stream.client, stream.dialect)
-        record = functools.partial(_recorded, spool, header, stream, versions, Requests.of(stream), tables, len(known))
+        requests, after = Requests.of(stream), len(known)
+        record = functools.partial(
+            first_recorded, spool, header, stream, versions, requests, tables, after=after, why="command"
+        )
         return await in_thread(record)
-
-
-def _recorded(
-    spool: Spool,
-    header: SpoolHeader,
-    stream: OpenStream,
-    versions: RowVersions,
-    requests: Requests,
-    tables: list[TableSchema],
-    after: int,
-) -> Backfill:
-    conditions = conditions_of(stream)
-    return recorded(
-        spool, header, stream, versions, requests, tables, after=after, why="command", conditions=conditions
-    )
 
 
 def new_tables(

@@ -167,7 +167,7 @@ async def read(
                         ),
                     ):
                         metrics.start = start.at.watermark
-                        metrics.watched = tuple(filter(stream.filter.keeps, _names(stream)))
+                        metrics.watched = tuple(table.table for table in stream.kept_tables)
                         await life.enter(StreamState.RUNNING, retention=stream.retention)
                         await reader.run()
                     if not await life.continues(stop):
@@ -188,10 +188,6 @@ async def _with_backfill(
     )
     if due is not None:
         on_backfill(due)
-
-
-def _names(stream: OpenStream) -> list[str]:
-    return [table.table for table in stream.stream.tables]
 
 
 def _is_at_its_end(start: _Start) -> bool:

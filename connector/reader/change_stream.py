@@ -74,6 +74,11 @@ class OpenStream:
     unmatched_columns: tuple[str, ...] = ()
     """The patterns of ``source.columns`` that match no watched column, each after its option."""
 
+    @property
+    def kept_tables(self) -> tuple[TableSchema, ...]:
+        """The watched tables that ``source.tables`` keeps."""
+        return tuple(table for table in self.stream.tables if self.filter.keeps(table.table))
+
     def warn_of_tables(self) -> None:
         """Warns of a stream without tables, and of table patterns that match none: most likely a table was dropped."""
         if not self.stream.tables and self.config.database_role:

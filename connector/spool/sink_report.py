@@ -3,7 +3,7 @@
 The sink is a process of its own, perhaps on another machine. The daemon reads the report when it prunes the spool.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -118,6 +118,11 @@ class SinkReport(BaseModel):
 
 
 NOTHING = SinkReport(first=0, refused=0, stopped={})
+
+
+def stopped_by(reports: Iterable[SinkReport]) -> dict[str, str]:
+    """The reasons why sinks have stopped tables, by table. Pure."""
+    return {table: why for report in reports for table, why in report.stopped.items()}
 
 
 def report_of(spool: Spool, consumer: str) -> SinkReport:

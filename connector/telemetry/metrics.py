@@ -16,7 +16,7 @@ from connector.core.partitions.partition import Partition
 from connector.core.timestamps import SECOND
 from connector.spool.lifecycle import ErrorEvent
 from connector.spool.manifest import SegmentFile
-from connector.spool.sink_report import CutReport, SinkReport, failed_sinks, restarts
+from connector.spool.sink_report import CutReport, SinkReport, failed_sinks, restarts, stopped_by
 from connector.telemetry.deliveries import Deliveries, Integers
 from connector.telemetry.latency import LatencyHistogram
 
@@ -130,7 +130,7 @@ class ReaderMetrics:
         self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())
         self.cuts = {name: report.cut for name, report in reports.items() if report.cut is not None}
-        self.stopped_tables = {table: why for report in reports.values() for table, why in report.stopped.items()}
+        self.stopped_tables = stopped_by(reports.values())
 
     def _count_restarts(self, found: Mended) -> None:
         """Counts restarts of sinks that others supervise, since the first report; of its own sink it knows them."""

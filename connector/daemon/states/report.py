@@ -4,7 +4,6 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from connector.check.needs import sections_of
 from connector.config.loading import load
@@ -20,8 +19,9 @@ from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
 from connector.spool.retention.floor import floor_of
-from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts
+from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts, stopped_by
 from connector.spool.summaries import EpochSummary, held_bytes
+from connector.targets import is_configuration
 from connector.telemetry.objects import line_of, objects_of
 from connector.telemetry.retrying import retries_of_others
 
@@ -35,7 +35,7 @@ def spool_of(target: str) -> tuple[Spool, int]:
         ConfigurationError: the configuration is invalid, or there is no such file.
         SpoolError: there is no such spool.
     """
-    if target.endswith((".yaml", ".yml")) or Path(target).is_file():
+    if is_configuration(target):
         config = load(target, sections_of("audit"))
         spool, most = Spool.at(config.spool.path), config.spool.max_bytes
     else:
@@ -110,8 +110,7 @@ def objects_report(spool: Spool) -> list[dict[str, object]]:
         tables.update(spool.header().schema_keys)
     if latest := spool.latest():
         tables.update(spool.manifest(latest).schema_keys)
-    reports = reports_of(spool).values()
-    stopped = {table: why for report in reports for table, why in report.stopped.items()}
+    stopped = stopped_by(reports_of(spool).values())
     return objects_of(tables, [described(one) for one in backfills(spool)], stopped, errors_of(spool))
 
 
@@ -143,7 +142,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         ],
         held_bytes(epochs),
         max_bytes,
-        {table: why for report in reports for table, why in report.stopped.items()},
+        stopped_by(reports),
         sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool)),
         retries=merged([*state.retries, *retries_of_others(spool, now)]),
         sink_restarts=restarts(by_name),

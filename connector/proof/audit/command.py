@@ -7,7 +7,6 @@ lock, writes nothing, and registers no consumer; the daemon of the spool may run
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from connector.config.loading import Config, load, validated
 from connector.config.sections import SourceConfig
@@ -25,6 +24,7 @@ from connector.reader.stopping import StopRequest
 from connector.spool.gaps import GapRecord, gaps
 from connector.spool.late_store import LateReport, late_report
 from connector.spool.reading import Spool, SpoolHeader
+from connector.targets import is_configuration
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.threads import in_thread
@@ -173,7 +173,7 @@ def audit_request(
     """
     _check_options(start, end, sample)
     given = {"endpoint": endpoint, "database_role": database_role}
-    knows = target.endswith((".yaml", ".yml")) or Path(target).is_file()
+    knows = is_configuration(target)
     if knows:
         config = load(target)
         spool = Spool.at(config.spool.path)

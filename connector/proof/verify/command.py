@@ -53,8 +53,7 @@ async def verified_stream(config: Config) -> VerifiedStream:
         SpannerCdcError: Spanner cannot be reached.
     """
     async with opened(config.source, started=True) as stream:
-        tables = tuple(table for table in stream.stream.tables if stream.filter.keeps(table.table))
-        return VerifiedStream(stream.dialect, tables, stream.now)
+        return VerifiedStream(stream.dialect, stream.kept_tables, stream.now)
 
 
 @dataclass(frozen=True, slots=True)
