@@ -135,6 +135,7 @@ $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" >"$$($(LAKEHOUSE)/bin/python -c "$$packages")/tests.pth"
 	@$(LAKEHOUSE)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "pyspark==4.1.*" \
 	  $(addsuffix ==1.5.5,duckdb duckdb-extensions duckdb-extension-avro duckdb-extension-delta duckdb-extension-iceberg)
+	@$(LAKEHOUSE)/bin/python -m tests.lake_libraries >$(LAKEHOUSE)/libraries.log 2>&1 || { tail -20 $(LAKEHOUSE)/libraries.log; exit 1; }
 	@touch $@
 
 # The oldest versions that pyproject.toml allows, in an environment of their own: what calls the libraries, and little else.

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_sink
-from connector.config.sections import SparkConfig
-from spark_sink.sinks.tables.config import Format, TablesConfig
-from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
+from spark_sink.sinks.tables.config import Format
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from tests.lake_libraries import lake_options
 
 FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
@@ -22,11 +22,7 @@ FEW_ROWS = {
 
 @pytest.fixture(scope="session")
 def lake() -> Iterator[SparkSession]:
-    options: dict[str, str] = {}
-    for name, library in LIBRARIES.items():
-        if spark_version() in library.versions:
-            sink = TablesConfig.model_validate({"format": name, "path": "/lake"})
-            options = spark_options(sink, SparkConfig(config=options))
+    options = lake_options()
     builder = SparkSession.builder.master("local[2]").appName("tables")
     for name, value in {
         **options,

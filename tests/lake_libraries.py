@@ -1,0 +1,33 @@
+"""Fetches the libraries of Delta and Iceberg, before the tests start.
+
+``python -m tests.lake_libraries``: two processes that fetch them from Maven at once spoil each other's files in Ivy's
+cache, and both fail.
+"""
+
+from pyspark.sql import SparkSession
+
+from connector.config.sections import SparkConfig
+from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
+
+
+def lake_options() -> dict[str, str]:
+    """The options of a session that has every library that there is for the installed Spark."""
+    options: dict[str, str] = {}
+    for name, library in LIBRARIES.items():
+        if spark_version() in library.versions:
+            sink = TablesConfig.model_validate({"format": name, "path": "/lake"})
+            options = spark_options(sink, SparkConfig(config=options))
+    return options
+
+
+def fetch() -> None:
+    """Starts a session, which fetches what the cache lacks."""
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    for name, value in lake_options().items():
+        builder = builder.config(name, value)
+    builder.getOrCreate().stop()
+
+
+if __name__ == "__main__":
+    fetch()
