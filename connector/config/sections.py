@@ -207,7 +207,7 @@ class SourceConfig(ServerOptions):
     are filtered, ``max_tasks`` limits the tasks that read at once, and ``new_tables`` also backfills each table that is
     watched since later."""
     complete_rows: bool = False
-    """Reads the columns that a change stream which captures only changes omits."""
+    """Reads columns that were not captured: those that an UPDATE omits, and the rows that DELETEs have removed."""
     emulator_host: str | None = Field(default=None, validate_default=True)
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.schemas import TableSchema
-from spark_sink.sinks.shared.completing.whole_rows import PARTIAL, Found, Read, completed, decoded
+from connector.envelope.envelope import WHOLE_ROWS
+from spark_sink.sinks.shared.completing.whole_rows import PARTIAL, Found, Read, applied, completed, decoded, kept
 from tests.connector.builders import AT, record
 from tests.property.bigquery_merging import KEYS, OTHERS, SCHEMA, enveloped
 from tests.property.effort import effort
@@ -59,7 +60,9 @@ class Source:
         whole = {**keys, **self.rows[key]} if mod_type != "DELETE" else {}
         self.wanted.append(whole)
         self.before.append({**keys, **(before or {})})
-        keeps_old = capture == "OLD_AND_NEW_VALUES"
+        keeps_old = capture in ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
+        if mod_type == "UPDATE" and capture in WHOLE_ROWS:
+            new = self.rows[key]
         return record(
             commit_timestamp=self.at,
             server_transaction_id=f"t{self.at}",
@@ -86,10 +89,12 @@ class Source:
 def epoch(source: Source, commits: list[list[Key]], existing: list[Key]) -> pa.RecordBatch:
     for key in existing:
         source.rows[key] = {column.name: f"0 {column.name}" for column in OTHERS}
+    source.after[source.at] = dict(source.rows)
     return enveloped(*(one for keys in commits for one in source.commit(list(dict.fromkeys(keys)))))
 
 
 KEY = st.tuples(st.sampled_from(["", "eu"]), st.sampled_from(["1", "2"]))
+CAPTURES = ("NEW_ROW", "NEW_VALUES", "OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 COMMITS = st.lists(st.lists(KEY, min_size=1, max_size=3), min_size=1, max_size=8)
 
 
@@ -122,6 +127,63 @@ def test_each_update_of_an_epoch_becomes_the_row_as_of_its_commit(
     if capture == "OLD_AND_NEW_VALUES" and not at_own_commit:
         assert len(source.reads) <= 1, "old values say what was there before"
     assert len({read.at for read in source.reads}) == len(source.reads), "one read a timestamp"
+
+
+@effort(120)
+@given(COMMITS, st.lists(KEY, unique=True), st.sampled_from(CAPTURES), st.integers(0, 2**32), st.booleans())
+def test_each_delete_of_an_epoch_has_the_row_that_it_removed(
+    commits: list[list[Key]], existing: list[Key], capture: str, seed: int, at_own_commit: bool
+) -> None:
+    source = Source(Random(seed), capture)
+    rows = epoch(source, commits, existing)
+    whole = completed(rows, schema_of, source.read, at_own_commit=at_own_commit, deletes=True)
+    assert not whole.incomplete
+    metadata = whole.rows.column("source_metadata").to_pylist()
+    assert all(row["completed"] for row in metadata)
+    for index, row in enumerate(metadata):
+        payload = orjson.loads(whole.rows.column("payload")[index].as_py())
+        if row["mod_type"] == "DELETE":
+            assert payload == orjson.loads(whole.rows.column("before")[index].as_py()) == source.before[index]
+        else:
+            assert payload == source.wanted[index]
+    again = completed(rows, schema_of, source.read, at_own_commit=at_own_commit, deletes=True)
+    changed = kept(again.rows, deletes=True)
+    assert again.rows == whole.rows == (again if changed is None else applied(rows, changed)).rows
+    if capture == "NEW_ROW" and not at_own_commit:
+        assert len(source.reads) <= 2, "one read of each attempt: other rows follow from the changes before them"
+
+
+@effort(60)
+@given(COMMITS, st.lists(KEY, unique=True), st.sampled_from(CAPTURES), st.integers(0, 2**32))
+def test_a_delete_whose_row_cannot_be_read_keeps_its_key_and_is_counted(
+    commits: list[list[Key]], existing: list[Key], capture: str, seed: int
+) -> None:
+    source = Source(Random(seed), capture)
+    rows = epoch(source, commits, existing)
+    whole = completed(rows, schema_of, lambda read: Found(), deletes=True)
+    said = [row["completed"] for row in whole.rows.column("source_metadata").to_pylist()]
+    assert whole.incomplete.get("Singers", 0) == said.count(False)
+    for index, row in enumerate(rows.column("source_metadata").to_pylist()):
+        if row["mod_type"] == "DELETE":
+            payload = orjson.loads(whole.rows.column("payload")[index].as_py())
+            assert orjson.loads(rows.column("payload")[index].as_py()).items() <= payload.items()
+            assert payload.items() <= source.before[index].items(), "no value is made up"
+            assert said[index] == (payload == source.before[index])
+
+
+def test_a_row_that_is_updated_and_deleted_in_one_commit_is_that_of_the_update() -> None:
+    source = Source(Random(0), "NEW_ROW")
+    row = dict.fromkeys(("Name", "Born", "Tags"), "0")
+    source.after = {source.at: {("", "1"): row}, source.at + 1: {}}
+    key = Mod('{"Region":"","Id":"1"}', json.dumps({**row, "Name": "n"}), "{}")
+    at = {"commit_timestamp": source.at + 1, "column_types": (*KEYS, *OTHERS), "value_capture_type": "NEW_ROW"}
+    update = record(**at, mods=(key,), mod_type="UPDATE")
+    delete = record(**at, mods=(Mod(key.keys, "{}", "{}"),), mod_type="DELETE", record_sequence="00000001")
+    for at_own_commit in (False, True):
+        rows = enveloped(update, delete)
+        whole = completed(rows, schema_of, source.read, at_own_commit=at_own_commit, deletes=True)
+        assert orjson.loads(whole.rows.column("payload")[1].as_py())["Name"] == "n"
+        assert not whole.incomplete
 
 
 @effort(60)

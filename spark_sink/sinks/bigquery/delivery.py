@@ -71,7 +71,7 @@ class BigQueryDelivery(Delivery):
         return {
             **super().options,
             "pinned": self._pinned.to_text(),
-            "completion": Completion.text_of(self._config.source),
+            "completion": Completion.text_of(self._config.source, deletes=not self._pinned.table_options.merges),
             "endpoint": self._target.endpoint,
             "grpc_endpoint": self._target.grpc_endpoint,
             "location": self._sink.location or "",

@@ -54,7 +54,7 @@ class FileDelivery(Delivery):
             "endpoint": self._endpoint,
             "file_options": self._file_options.to_text(),
             "holding": self._holding.to_text(),
-            "completion": Completion.text_of(self._config.source),
+            "completion": Completion.text_of(self._config.source, deletes=True),
         }
 
     def finish(self, reports: Sequence[TaskReport]) -> list[str]:

@@ -20,7 +20,7 @@ from spark_sink.sinks.shared.completing.epoch_rows import COMPLETED_ROWS
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sources.changes.admission import runs
 
-_BEFORE = {"sort_fields": False, "exact_keys": False}
+_BEFORE = {"sort_fields": False, "exact_keys": False, "removed_rows": False}
 """Values of options, unlike their defaults, for files that were started before there was such an option."""
 
 
@@ -41,6 +41,7 @@ class FileOptions:
         object_names: ``table`` or ``schema_table``.
         arrays: ``json`` or ``multidimensional``, for Avro.
         complete_rows: whether updates have whole rows, and events say so.
+        removed_rows: whether deletes have whole rows then, too; not in files that an older program started.
     """
 
     gzip: bool
@@ -54,6 +55,7 @@ class FileOptions:
     object_names: str = "table"
     arrays: str = "json"
     complete_rows: bool = False
+    removed_rows: bool = True
 
     def schema_name(self, schema_key: str) -> str:
         """The name of an Avro schema's file, which depends on these options."""

@@ -9,6 +9,7 @@ files are written as soon as an epoch is sealed.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
@@ -102,7 +103,7 @@ class FileSinkReader(SinkStreamReader):
                 self._root,
                 file_options,
                 tuple(groups[run.start : run.stop]),
-                self._completion if file_options.complete_rows else None,
+                completion_of(self._completion, file_options),
                 completed_rows_of(self._consumer),
             )
             for run in shared_out(groups, self._cores)
@@ -160,3 +161,10 @@ def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions
     newest = spool.manifest(unwritten[-1].epoch)
     final = holding.releases(newest, held_bytes(epoch.summary for epoch in unwritten if epoch.summary))
     return by_minute(unwritten, newest.watermark_high, final=final)
+
+
+def completion_of(completion: Completion | None, file_options: FileOptions) -> Completion | None:
+    """The way in which rows of files with these options are completed; None if they are not."""
+    if completion is None or not file_options.complete_rows:
+        return None
+    return replace(completion, deletes=file_options.removed_rows)

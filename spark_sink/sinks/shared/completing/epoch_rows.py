@@ -58,7 +58,13 @@ class EpochRows:
     def _completed(self, completion: Completion, rows: pa.RecordBatch) -> WholeRows:
         if self._reader is None:
             self._reader = SpannerRows(completion)
-        return completed(rows, self.spool.schema, self._reader.read, at_own_commit=self._reader.skips_changes)
+        return completed(
+            rows,
+            self.spool.schema,
+            self._reader.read,
+            at_own_commit=completion.skips_changes,
+            deletes=completion.deletes,
+        )
 
     def _kept(self, file: SegmentFile, rows: pa.RecordBatch) -> WholeRows:
         """The rows as the first attempt completed them, whichever that was."""
@@ -67,7 +73,7 @@ class EpochRows:
         known = contents(storage, path)
         if known is None:
             whole = self._completed(self.completion, rows)
-            changed = kept(whole.rows)
+            changed = kept(whole.rows, deletes=self.completion.deletes)
             if changed is None:
                 return whole
             try:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import orjson
@@ -27,16 +27,18 @@ class Completion:
         rpc_priority: low, medium or high.
         skips_changes: whether the spool lacks changes of the tables, so that a row may have changed since an epoch's
             last one.
+        deletes: whether DELETEs get the rows that they removed; sinks that delete by the key need none.
     """
 
     address: DatabaseAddress
     rpc_priority: str = "high"
     skips_changes: bool = False
+    deletes: bool = False
 
     @classmethod
-    def text_of(cls, source: SourceConfig) -> str:
+    def text_of(cls, source: SourceConfig, *, deletes: bool) -> str:
         """The completion that the configuration asks for, as text; empty if rows are not completed."""
-        return cls.reading(source).to_text() if source.complete_rows else ""
+        return replace(cls.reading(source), deletes=deletes).to_text() if source.complete_rows else ""
 
     @classmethod
     def reading(cls, source: SourceConfig) -> "Completion":
@@ -62,11 +64,6 @@ class SpannerRows:
     """By table, the columns that it did not have lately; each is asked for alone first, because it may exist by now."""
     _expired: int = 0
     """The newest timestamp, in nanoseconds since 1970, of which Spanner was found to keep no rows any more."""
-
-    @property
-    def skips_changes(self) -> bool:
-        """True if the spool lacks changes of the tables, so that a row may have changed since an epoch's last one."""
-        return self.completion.skips_changes
 
     def read(self, read: Read) -> Found:
         """The rows; empty where Spanner does not keep them any more, or where the table does not exist.

@@ -1,15 +1,19 @@
-"""Completes the UPDATEs of a change stream that captures only changed columns: decides what to read, as of when. Pure.
+"""Completes changes that were captured without their whole rows: decides what to read, as of when. Pure.
 
-A row lacks the columns of its schema that its UPDATE does not name. Of the changes of a key in an epoch, the last one
+An UPDATE may lack the columns of its schema that did not change. Of the changes of a key in an epoch, the last one
 is completed by the row as of the epoch's last commit. Nothing has changed it in between, so one read a table serves all
 keys. The changes before it follow from that backwards: what the next change does not modify was the same before, and
 where old values are captured, they say what was there. Only what is unknown then is read as of the change's own commit.
+
+A DELETE that was captured by its key alone gets the row that it removed, likewise: if it is the first change of its key
+in an epoch, the row as of just before the epoch's first commit, else the row after the change before it.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -24,6 +28,9 @@ from spark_sink.sinks.shared.completing.row_keys import Key, Kinds, kinds_of, ro
 
 PARTIAL = ("OLD_AND_NEW_VALUES", "NEW_VALUES")
 """The value capture types whose updates hold only what changed."""
+
+_KEYS_ALONE = ("NEW_VALUES", "NEW_ROW")
+"""The value capture types whose DELETEs hold their keys alone."""
 
 METADATA_WITH_COMPLETED = pa.struct([*SOURCE_METADATA, pa.field(COMPLETED, pa.bool_())])
 """The type of the source metadata of rows that were completed."""
@@ -83,7 +90,7 @@ class WholeRows:
 
 @dataclass(slots=True)
 class _Change:
-    """A change of a row. ``after`` is what is known of the row after it."""
+    """A change of a row. ``after`` is what is known of the row after it, ``old`` of the row before it, if captured."""
 
     index: int
     mod_type: str
@@ -94,7 +101,7 @@ class _Change:
     old: Values
     after: Values = field(default_factory=dict)
     gone: AbstractSet[str] = frozenset()
-    """The columns that the table does not have as of the change's commit."""
+    """The columns that the table does not have as of the time of its row."""
 
     @property
     def key(self) -> Key:
@@ -106,16 +113,26 @@ class _Change:
         """The text of a JSON object with the columns of its key."""
         return _text({name: self.values[name] for name in self.schema.primary_keys})
 
+    @property
+    def removes(self) -> bool:
+        """True if it is a DELETE, whose row is the one before it."""
+        return self.mod_type == DELETE
+
     def lacks(self) -> list[str]:
-        """The columns that are not known of the row after it, in the schema's order, without those that are gone."""
+        """The columns of its row that are not known, in the schema's order, without those that are gone."""
         if not self.is_partial:
             return []
-        known = {*self.after, *self.schema.primary_keys, *self.gone}
+        known = {*(self.old if self.removes else self.after), *self.schema.primary_keys, *self.gone}
         return [column.name for column in self.schema.columns if column.name not in known]
 
 
 def completed(
-    rows: pa.RecordBatch, schema_of: Callable[[str], TableSchema], read: Reader, *, at_own_commit: bool = False
+    rows: pa.RecordBatch,
+    schema_of: Callable[[str], TableSchema],
+    read: Reader,
+    *,
+    at_own_commit: bool = False,
+    deletes: bool = False,
 ) -> WholeRows:
     """The rows of an epoch, completed as far as the rows can be read.
 
@@ -124,31 +141,32 @@ def completed(
         schema_of: returns the schema with a schema key.
         read: reads rows; rows that cannot be read are omitted.
         at_own_commit: whether each row is read as of its own commit, because some changes are not in the epoch.
+        deletes: whether DELETEs get the rows that they removed, too.
     """
-    is_partial = _are_partial(rows)
+    is_partial = _are_partial(rows, deletes=deletes)
     whole = ~is_partial.to_numpy(zero_copy_only=False)
     if is_partial.true_count:
         payloads, before = rows.column("payload").to_pylist(), rows.column("before").to_pylist()
         tables = rows.column("object")
         for table in pc.unique(tables.filter(is_partial)).to_pylist():
             places = np.flatnonzero(pc.equal(tables, table).to_numpy(zero_copy_only=False))
-            changes = list(_changes(rows.take(pa.array(places)), places.tolist(), schema_of))
+            changes = list(_changes(rows.take(pa.array(places)), places.tolist(), schema_of, deletes=deletes))
             _fill(table, changes, read, at_own_commit=at_own_commit)
             for change in changes:
                 if change.is_partial:
                     whole[change.index] = not change.lacks()
                     payloads[change.index] = _payload(change)
                     if change.old and whole[change.index]:
-                        before[change.index] = _old_row(change)
+                        before[change.index] = payloads[change.index] if change.removes else _old_row(change)
         rows = _replaced(rows, "payload", pa.array(payloads, pa.string()))
         rows = _replaced(rows, "before", pa.array(before, pa.string()))
     incomplete = Counter(rows.column("object").filter(pa.array(~whole)).to_pylist())
     return WholeRows(_marked(rows, pa.array(whole)), incomplete)
 
 
-def kept(whole: pa.RecordBatch) -> pa.RecordBatch | None:
-    """The changes of :func:`completed`, which :func:`applied` applies again; None if there were no updates."""
-    places = np.flatnonzero(_are_partial(whole).to_numpy(zero_copy_only=False))
+def kept(whole: pa.RecordBatch, *, deletes: bool = False) -> pa.RecordBatch | None:
+    """The changes of :func:`completed`, which :func:`applied` applies again; None if nothing had to be completed."""
+    places = np.flatnonzero(_are_partial(whole, deletes=deletes).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
     changed = whole.take(pa.array(places))
@@ -173,13 +191,15 @@ def with_mark(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows if are_completed(rows) is not None else _marked(rows, pc.invert(_are_partial(rows)))
 
 
-def _are_partial(rows: pa.RecordBatch) -> pa.BooleanArray:
-    """A mask of the updates that were captured without the columns that did not change."""
+def _are_partial(rows: pa.RecordBatch, *, deletes: bool = False) -> pa.BooleanArray:
+    """A mask of the updates without the columns that did not change, and of the deletes of keys alone if asked for."""
     metadata = rows.column("source_metadata")
-    return pc.and_(
-        pc.equal(pc.struct_field(metadata, "mod_type"), _UPDATE),
-        pc.is_in(pc.struct_field(metadata, "value_capture_type"), value_set=pa.array(PARTIAL)),
-    ).fill_null(False)
+    mod_types, captures = (pc.struct_field(metadata, name) for name in ("mod_type", "value_capture_type"))
+    mask = pc.and_(pc.equal(mod_types, _UPDATE), pc.is_in(captures, value_set=pa.array(PARTIAL)))
+    if deletes:
+        removed = pc.and_(pc.equal(mod_types, DELETE), pc.is_in(captures, value_set=pa.array(_KEYS_ALONE)))
+        mask = pc.or_(mask, removed)
+    return mask.fill_null(False)
 
 
 def _marked(rows: pa.RecordBatch, whole: pa.BooleanArray) -> pa.RecordBatch:
@@ -199,13 +219,15 @@ def _replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBat
     return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
-def _changes(rows: pa.RecordBatch, places: Sequence[int], schema_of: Callable[[str], TableSchema]) -> Iterator[_Change]:
+def _changes(
+    rows: pa.RecordBatch, places: Sequence[int], schema_of: Callable[[str], TableSchema], *, deletes: bool
+) -> Iterator[_Change]:
     metadata = rows.column("source_metadata")
     schemas = {key: schema_of(key) for key in pc.unique(rows.column("schema_key")).to_pylist()}
-    for index, mod_type, capture, key, number, payload, before in zip(
+    for index, mod_type, is_partial, key, number, payload, before in zip(
         places,
         pc.struct_field(metadata, "mod_type").to_pylist(),
-        pc.struct_field(metadata, "value_capture_type").to_pylist(),
+        _are_partial(rows, deletes=deletes).to_pylist(),
         rows.column("schema_key").to_pylist(),
         rows.column("change_sequence_number").to_pylist(),
         rows.column("payload").to_pylist(),
@@ -219,7 +241,6 @@ def _changes(rows: pa.RecordBatch, places: Sequence[int], schema_of: Callable[[s
             continue
         if any(name not in values for name in schema.primary_keys):
             continue  # it cannot be found
-        is_partial = mod_type == _UPDATE and capture in PARTIAL
         yield _Change(index, mod_type, is_partial, schema, int(number[:16], 16), values, old)
 
 
@@ -231,7 +252,7 @@ def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit
     for of_row in of_key.values():
         _follow(of_row, {})
     if not at_own_commit:
-        last = [of_row[-1] for of_row in of_key.values() if of_row[-1].lacks()]
+        last = [of_row[-1] for of_row in of_key.values() if of_row[-1].lacks() and not of_row[-1].removes]
         newest = max((change.at for change in changes), default=0)
         found = _found(table, last, newest, read)
         for change in last:
@@ -240,7 +261,7 @@ def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit
                 change.gone = found.gone
     by_commit: dict[int, list[_Change]] = defaultdict(list)
     for change in changes:
-        if change.lacks():
+        if change.lacks() and not change.removes:
             by_commit[change.at].append(change)
     for at, of_commit in by_commit.items():
         found = _found(table, of_commit, at, read)
@@ -250,6 +271,46 @@ def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit
             row = found.rows.get(change.key, {})
             known = {name: value for name, value in row.items() if name not in overwritten}
             change.after = {**known, **change.after}
+    _fill_removed(table, of_key, read, at_own_commit=at_own_commit)
+
+
+def _fill_removed(
+    table: str, of_key: Mapping[Key, Sequence[_Change]], read: Reader, *, at_own_commit: bool
+) -> None:
+    """Fills in what is known of the rows that DELETEs have removed."""
+    removed = [change for of_row in of_key.values() for change in of_row if change.removes and change.is_partial]
+    if not at_own_commit:
+        oldest = min((change.at for of_row in of_key.values() for change in of_row), default=0)
+        first = [change for change in removed if of_key[change.key][0] is change]
+        found = _found(table, first, oldest - 1, read)
+        for change in first:
+            change.old = {**found.rows.get(change.key, {}), **change.old}
+            if change.at == oldest:  # a column may have been added since, or dropped
+                change.gone = found.gone
+        for of_row in of_key.values():
+            for previous, change in pairwise(of_row):
+                if change.removes and change.is_partial:
+                    change.old = {**previous.after, **change.old}
+    by_commit: dict[int, list[_Change]] = defaultdict(list)
+    for change in removed:
+        if change.lacks():
+            by_commit[change.at].append(change)
+    for at, of_commit in by_commit.items():
+        found = _found(table, of_commit, at - 1, read)
+        for change in of_commit:
+            change.gone = found.gone
+            change.old = {**found.rows.get(change.key, {}), **_set_before(change, of_key[change.key]), **change.old}
+
+
+def _set_before(change: _Change, of_row: Sequence[_Change]) -> Values:
+    """The values that earlier changes of the row in the same commit have set."""
+    found: Values = {}
+    for one in of_row:
+        if one is change:
+            break
+        if one.at == change.at:
+            found |= one.values
+    return found
 
 
 def _overwritten(change: _Change, of_row: Sequence[_Change]) -> frozenset[str]:
@@ -286,8 +347,8 @@ def _before(change: _Change) -> Values:
 
 
 def _payload(change: _Change) -> str:
-    """The row after an update, as far as it is known."""
-    return _text(_in_order(change, change.after, change.values))
+    """The row of a change, as far as it is known."""
+    return _text(_in_order(change, change.old if change.removes else change.after, change.values))
 
 
 def _old_row(change: _Change) -> str:

@@ -72,7 +72,7 @@ def test_the_open_minute_is_written(spool: SpoolMaker, holding: Holding) -> None
 
 def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> None:
     plain = FileOptions(gzip=True, rotate_bytes=7, by_minute=False)
-    shape = replace(plain, sort_fields=False, exact_keys=False)  # as files were then
+    shape = replace(plain, sort_fields=False, exact_keys=False, removed_rows=False)  # as files were then
     assert FileOptions.from_text('{"by_minute":false,"gzip":true,"rotate_bytes":7}') == shape
     other = FileOptions(gzip=True, rotate_bytes=7, by_minute=True, format="avro", timestamps="text", schema_files=True)
     assert FileOptions.from_text(other.to_text()) == other

@@ -78,7 +78,7 @@ def test_updates_have_the_rows_that_were_committed(
     dialect: str, capture: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     workload, path, spool = spooled(tmp_path, database, dialect, capture)
-    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(path).source)))
+    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(path).source, deletes=True)))
     expected = {
         (mod.commit_timestamp_ns, mod.table, json.dumps(mod.keys, sort_keys=True)): mod
         for mod in workload.committed
@@ -102,6 +102,29 @@ def test_updates_have_the_rows_that_were_committed(
             assert plain({name: before[name] for name in lacked}) == plain({name: mod.row[name] for name in lacked})
         found += 1
     assert found == len(expected) > 10
+    assert not rows.incomplete
+
+
+@pytest.mark.parametrize(("dialect", "capture"), [("googlesql", "NEW_ROW"), ("postgresql", "NEW_VALUES")])
+def test_deletes_have_the_rows_that_were_removed(
+    dialect: str, capture: str, database: MakeDatabase, tmp_path: Path
+) -> None:
+    workload, path, spool = spooled(tmp_path, database, dialect, capture)
+    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(path).source, deletes=True)))
+    last: dict[tuple[str, str], Mapping[str, Any]] = {}
+    expected = []
+    for mod in workload.committed:
+        key = mod.table, json.dumps(mod.keys, sort_keys=True)
+        if mod.mod_type == "DELETE" and mod.table != "Readings":
+            expected.append((mod.table, plain({**mod.keys, **last[key]})))
+        last[key] = mod.row
+    found = [
+        (event["object"], plain(json.loads(event["payload"])))
+        for event in changed(rows, spool)
+        if event["source_metadata"]["mod_type"] == "DELETE" and event["source_metadata"]["completed"]
+    ]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert len(found) > 5
     assert not rows.incomplete
 
 
@@ -164,7 +187,7 @@ def test_a_column_and_a_table_that_were_dropped_since_are_in_the_rows_before(
     config = configuration(tmp_path, sample, source={"start": start, "end": end, "complete_rows": True})
     assert run("read", config).code == 0
     spool = Spool.at(tmp_path / "spool")
-    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(config).source)))
+    rows = EpochRows(spool, Completion.from_text(Completion.text_of(load(config).source, deletes=True)))
     found = [
         (event["object"], json.loads(event["payload"]), event["source_metadata"]["completed"])
         for event in changed(rows, spool)

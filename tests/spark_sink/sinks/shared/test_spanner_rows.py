@@ -44,7 +44,7 @@ class Spanner:
 
 def reads(monkeypatch: pytest.MonkeyPatch, spanner: Spanner, *at: int) -> list[Found]:
     monkeypatch.setattr(reading, "read_keys", spanner.read_keys)
-    completion = Completion.from_text(Completion.text_of(SOURCE))
+    completion = Completion.from_text(Completion.text_of(SOURCE, deletes=False))
     assert completion is not None
     rows = SpannerRows(completion)
     return [rows.read(Read("t", ("a", "b"), ("k",), ('{"k":"1"}',), one)) for one in at]

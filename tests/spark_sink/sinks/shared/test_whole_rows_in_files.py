@@ -11,7 +11,8 @@ import pytest
 from connector.config.address import DatabaseAddress
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
-from spark_sink.sinks.files.plan import file_groups
+from spark_sink.sinks.files.plan import FileOptions, file_groups
+from spark_sink.sinks.files.source import completion_of
 from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
@@ -42,7 +43,8 @@ def written(
     spool: SpoolMaker, root: Path, options: Any = LINES, letters: Path = Path("/nowhere")
 ) -> tuple[list[Path], dict[str, int]]:
     store = DeadLetters(str(letters))
-    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), options, store, COMPLETION)
+    completion = completion_of(COMPLETION, options)
+    writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), options, store, completion)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=True)
     return [root / file.path for group in groups for file in writer.write(group)], dict(writer.incomplete)
 
@@ -106,6 +108,44 @@ def test_old_values_become_the_row_before_in_opencdc(changed: SpoolMaker, sold: 
         "after": {"Id": 2, "Name": "b", "Sales": 8},
     }
     assert last["metadata"]["spanner.completed"] == "true"
+
+
+def delete(at: int, key: int) -> DataChangeRecord:
+    """A DELETE that captures its key alone."""
+    made = record(at, [key], columns=ALBUMS[:1], mod_type="DELETE")
+    return replace(made, mods=(Mod(f'{{"Id":"{key}"}}', "{}", "{}"),), value_capture_type="NEW_ROW")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "avro", "opencdc-jsonl"])
+def test_deletes_hold_the_rows_that_they_removed_and_a_replay_writes_the_same_bytes(
+    spool: SpoolMaker, sold: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    options = replace(LINES, format=form)
+    spool.seal(record(START + 1, [1], columns=ALBUMS, values={"Name": "n", "Sales": "1"}), delete(START + 2, 1))
+    spool.seal(delete(START + SECOND, 2))
+    sold["2"] = "8"
+    paths, incomplete = written(spool, tmp_path / "one", options)
+    if form == "jsonl":
+        found = [(event["payload"], event["source_metadata"]["completed"]) for event in events(paths)]
+        assert found[1:] == [({"Id": 1, "Name": "n", "Sales": 1}, True), ({"Id": 2, "Sales": 8}, False)]
+    if form == "opencdc-jsonl":
+        before = {"Id": 1, "Name": "n", "Sales": 1}
+        assert list(events(paths))[1]["payload"] == {"before": before, "after": None}
+    assert incomplete == {"Singers": 1}
+    sold.clear()
+    written(spool, tmp_path / "other", options)
+    assert contents(tmp_path / "one") == contents(tmp_path / "other") != {}
+
+
+def test_deletes_of_files_that_an_older_program_started_stay_as_they_were_captured(
+    spool: SpoolMaker, sold: dict[str, str], tmp_path: Path
+) -> None:
+    spool.seal(record(START + 1, [1], columns=ALBUMS, values={"Name": "n", "Sales": "1"}), delete(START + 2, 1))
+    pinned = json.loads(LINES.to_text())
+    del pinned["removed_rows"]
+    paths, _ = written(spool, tmp_path / "out", FileOptions.from_text(json.dumps(pinned)))
+    last = list(events(paths))[-1]
+    assert (last["payload"], last["source_metadata"]["completed"]) == ({"Id": 1}, True)
 
 
 def test_what_is_kept_of_delivered_epochs_is_deleted(changed: SpoolMaker, sold: dict[str, str], tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ def test_what_is_appended_without_columns_is_counted(
     assert (2, "b", None) in rows(scenario)
 
 
+def test_an_appended_delete_has_the_row_that_it_removed(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, sold: dict[str, str]
+) -> None:
+    sold["1"] = "7"
+    made = record(START + 1, [1], columns=ALBUMS[:1], mod_type="DELETE")
+    delete = replace(made, mods=(Mod('{"Id":"1"}', "{}", "{}"),), value_capture_type="NEW_ROW")
+    appended = make_scenario(bigquery_double, "append-only")
+    appended.maker.seal(replace(delete, column_types=ALBUMS))
+    assert run(appended) == ["1 rows to 1 tables, 1 without columns that Spanner no longer keeps"], "it has no name"
+    assert rows(appended) == [(1, None, 7)]
+
+
 @pytest.mark.parametrize(("completes", "errors"), [(False, 1), (True, 0)])
 def test_merge_takes_any_value_capture_type_with_whole_rows(completes: bool, errors: int) -> None:
     stream = WatchedStream("s", "OLD_AND_NEW_VALUES", "googlesql", "", (), completes)
