@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import without_pandas
-from tests.java import spark_home
+from tests.java import java_options, spark_home
 from tests.property.effort import share_of
 
 without_pandas.hide()
 if find_spec("pyspark"):  # the purest tests run where there is none
     os.environ.setdefault("SPARK_HOME", spark_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
 from tests.cloud_storage import bucket as bucket  # noqa: E402
 from tests.cloud_storage import cloud_storage as cloud_storage  # noqa: E402

@@ -27,6 +27,9 @@ A reader that needs twice its processor time fails. Longer runs give more, becau
 see the column "CPU, to the whole envelope" in docs/performance.md (14.2, 16.4, 16.1, 5.2, 4.5 and 7.5).
 """
 
+SHORT = {("googlesql", "16/msg"), ("postgresql", "50-mod")}
+"""One of each dialect: the others are of the campaigns."""
+
 _SIZE = Size(mods=8_000, rounds=5, baseline_share=0.25)
 _ATTEMPTS = 2
 
@@ -41,7 +44,10 @@ def test_no_floor_lets_the_reader_be_slower_than_the_baseline() -> None:
     assert min(FLOORS.values()) > 1
 
 
-@pytest.mark.parametrize(("dialect", "framing"), FLOORS)
+@pytest.mark.parametrize(
+    ("dialect", "framing"),
+    [pytest.param(*case, marks=() if case in SHORT else pytest.mark.slow) for case in FLOORS],
+)
 def test_wire_to_arrow_needs_a_fraction_of_the_baselines_processor_time(
     both: list[Side], dialect: str, framing: str
 ) -> None:

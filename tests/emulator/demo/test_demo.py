@@ -16,7 +16,6 @@ from emulator.demo.plain_stream import committed_identity
 from emulator.demo.skipped import Judgement, Skip
 from emulator.demo.verdict import Delivered, compare
 from emulator.workload.tables import Dialect
-from tests.java import java_options
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_SDK_FOLDERS = """
@@ -35,8 +34,7 @@ def hidden(folder: Path) -> dict[str, str]:
         (folder / name).chmod(0o755)
     env = {name: value for name, value in os.environ.items() if name != "SPANNER_EMULATOR_HOST"}
     paths = {"PATH": f"{folder}{os.pathsep}{env['PATH']}", "CLOUDSDK_ROOT_DIR": str(folder)}
-    java = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": java_options()}
-    return env | paths | java | {"DOCKER_HOST": f"unix://{folder}/none.sock"}
+    return env | paths | {"DOCKER_HOST": f"unix://{folder}/none.sock"}
 
 
 @pytest.mark.spark

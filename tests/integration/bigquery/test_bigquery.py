@@ -45,7 +45,6 @@ from tests.integration.bigquery.tables import (
 from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
-from tests.java import java_options
 from tests.local_bigquery import local_bigquery as local_bigquery
 
 pytestmark = pytest.mark.emulator
@@ -111,12 +110,6 @@ Did = Counter[str]
 def bigquery_double() -> Iterator[BigQueryDouble]:
     with BigQueryDouble.started() as double:
         yield double
-
-
-@pytest.fixture(autouse=True)
-def _quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", java_options())
 
 
 @pytest.fixture

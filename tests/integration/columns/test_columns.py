@@ -108,7 +108,7 @@ def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
     ("dialect", "columns", "options"),
     [
         ("googlesql", WITH_KEY, {"workers": 2}),
-        ("postgresql", RULES, {"complete_rows": True}),
+        pytest.param("postgresql", RULES, {"complete_rows": True}, marks=pytest.mark.slow),
     ],
     ids=["hashed key", "completed rows"],
 )

@@ -9,7 +9,6 @@ import pytest
 from connector.core.timestamps import format_rfc3339
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
-from tests.java import java_options
 from tests.spark_sink.reading.backfill.campaign.campaign import Campaign
 from tests.spark_sink.reading.backfill.campaign.destinations import destination
 from tests.spark_sink.reading.backfill.campaign.differences import Traces, differing
@@ -26,9 +25,8 @@ from tests.spark_sink.reading.backfill.campaign.tables import Key, Rows, columns
     [("files", "postgresql"), ("append-only", "googlesql"), ("merge", "googlesql"), ("merge-load", "postgresql")],
 )
 def test_destinations_equal_spanner_though_the_backfill_is_killed_and_no_row_goes_back(
-    sink: str, dialect: str, database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sink: str, dialect: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", java_options())
     with destination(sink, tmp_path) as target:
         sample = database(dialect=dialect, value_capture_type=target.captures)
         assert Campaign(sample, target, tmp_path, rows=2000, seed=4).run(kills=2) == ""

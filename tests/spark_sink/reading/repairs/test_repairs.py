@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.servers import MakeDatabase
-from tests.java import java_options
 from tests.spark_sink.reading.repairs.campaign import Campaign
 from tests.spark_sink.reading.repairs.damages import damaged
 
@@ -14,18 +13,23 @@ from tests.spark_sink.reading.repairs.damages import damaged
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("sink", "dialect", "kills"),
+    ("sink", "dialect", "rows", "kills"),
     [
-        pytest.param("files", "googlesql", 1, marks=pytest.mark.slow),
-        ("spanner", "googlesql", 1),
-        pytest.param("merge-load", "postgresql", 0, marks=pytest.mark.slow),
-        pytest.param("append-only", "googlesql", 0, marks=pytest.mark.slow),
+        ("files", "googlesql", 100, 1),
+        pytest.param("files", "googlesql", 1000, 1, marks=pytest.mark.slow),
+        pytest.param("spanner", "googlesql", 1000, 1, marks=pytest.mark.slow),
+        pytest.param("merge-load", "postgresql", 1000, 0, marks=pytest.mark.slow),
+        pytest.param("append-only", "googlesql", 1000, 0, marks=pytest.mark.slow),
     ],
 )
 def test_damages_and_deletes_lost_in_a_gap_are_repaired_under_load_though_a_repair_is_killed(
-    sink: str, dialect: str, kills: int, database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sink: str,
+    dialect: str,
+    rows: int,
+    kills: int,
+    database: MakeDatabase,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", java_options())
     sample = database(dialect=dialect, value_capture_type="NEW_ROW")
     with damaged(sink, tmp_path, sample) as target:
-        assert Campaign(sample, target, tmp_path, rows=1000, seed=3).run(damages=50, kills=kills) == ""
+        assert Campaign(sample, target, tmp_path, rows=rows, seed=3).run(damages=rows // 20, kills=kills) == ""

@@ -66,7 +66,8 @@ def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databas
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("reader", ["process", pytest.param("executors", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["process", "executors"])
 def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
     reader: str, database: MakeDatabase, tmp_path: Path
 ) -> None:

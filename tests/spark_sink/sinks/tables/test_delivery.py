@@ -67,6 +67,7 @@ def test_each_change_is_appended_to_parquet_once_though_the_sink_is_killed(spool
     assert f"goes to parquet tables in {tmp_path / 'lake'}, mode append" in sink.said()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_parquet_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgotten(
     spool: SpoolMaker, tmp_path: Path

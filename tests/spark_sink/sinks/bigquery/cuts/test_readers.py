@@ -10,7 +10,9 @@ from tests.spark_sink.sinks.bigquery.cuts.cut_runs import CutScenario, campaign
 CUTS, KILLS, SEED = 5, 2, 7
 
 
-@pytest.mark.parametrize(("mode", "views"), [("append-only", True), ("merge-load", False)])
+@pytest.mark.parametrize(
+    ("mode", "views"), [pytest.param("append-only", True, marks=pytest.mark.slow), ("merge-load", False)]
+)
 def test_a_sum_over_two_tables_is_right_in_every_cut_though_the_sink_is_killed(
     local_bigquery: LocalBigQuery, tmp_path: Path, mode: str, *, views: bool
 ) -> None:
