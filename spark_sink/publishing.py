@@ -17,13 +17,8 @@ from pyspark.sql import SparkSession
 
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.records import (
-    RecordedBackfill,
-    backfills,
-    healing,
-    unfinished_among,
-    unfinished_tables,
-)
+from connector.spool.backfill.completeness import complete_as_of
+from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
 from connector.spool.manifest import watermark_of
@@ -169,6 +164,7 @@ class _Incompleteness:
     """The facts by which tables are incomplete; ``report`` is the sink's."""
 
     spool: Spool
+    sink: str
     report: SinkReport
     backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
@@ -182,6 +178,7 @@ class _Incompleteness:
         known = backfills(spool)
         return cls(
             spool,
+            delivery.consumer,
             report_of(spool, delivery.consumer),
             known,
             before | unfinished_among(spool, known),
@@ -191,7 +188,7 @@ class _Incompleteness:
 
     def of(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
         """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
-        lost = self._lost_in_gaps(tables, epoch)
+        lost = self._lost_in_gaps(tables, epoch, timestamp)
         later = self._rows_of_later(timestamp)
         reasons = {name: self._reason(name) or later.get(name, "") or lost.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
@@ -216,15 +213,21 @@ class _Incompleteness:
             for table in one.document.tables
         }
 
-    def _lost_in_gaps(self, tables: Collection[str], epoch: int) -> Mapping[str, str]:
-        """Those of some tables of which a gap up to an epoch lacks changes, and no backfill has read them again."""
+    def _lost_in_gaps(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
+        """Those of some tables of which a gap up to an epoch lacks changes, unless they are complete since.
+
+        Args:
+            tables: by their names in the source.
+            epoch: of the cut.
+            timestamp: of the cut, as of which they are complete.
+        """
+        passed = [gap for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())) if gap.epoch <= epoch]
+        complete = complete_as_of(self.spool, self.sink, self.backfills) if passed else {}
         found: dict[str, str] = {}
-        for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())):
-            if gap.epoch > epoch:
-                continue
-            healed = healing(self.backfills, gap.watermark_high, tables)
+        for gap in passed:
             low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
-            found |= dict.fromkeys(set(tables).difference(healed), f"changes between {low} and {high} were not read")
+            lacking = [table for table in tables if not gap.watermark_high < complete.get(table, 0) <= timestamp]
+            found |= dict.fromkeys(lacking, f"changes between {low} and {high} were not read")
         return found
 
 

@@ -21,7 +21,7 @@ from connector.cli.common import (
 )
 from connector.config.loading import load
 from connector.core.timestamps import SECOND
-from connector.daemon.repair import finish_earlier, repair
+from connector.daemon.repair import finish_earlier, keep_equality, repair
 from connector.errors import ConfigurationError
 from connector.proof.audit.command import AuditReport, audit, audit_request
 from connector.proof.verify.command import VerifyOptions, verified_stream, verify
@@ -110,6 +110,8 @@ def verify_command(
         try:
             if report.repair is not None and keys is not None and delivers and keys.tables:
                 asyncio.run(until_stopped(stop, repair(loaded, config, stop, keys, report.repair)))
+            if delivers and not stop.requested:
+                keep_equality(loaded, report)
         finally:
             print_report(report.to_json(show_keys=show_keys), report.to_text(show_keys=show_keys), as_json=as_json)
     if stop.requested:

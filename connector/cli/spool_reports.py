@@ -7,6 +7,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import Report, described, healed, incompleteness, lacking, lines_of
 from connector.errors import SpoolError
 from connector.spool import consumers
+from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import backfills, healing
 from connector.spool.gaps import gaps
 from connector.spool.late_store import late_report
@@ -44,6 +45,7 @@ def _spool_report(spool: Spool) -> Report:
     known = consumers.consumers(spool)
     behind = _rows_after({consumer.epoch for consumer in known}, epochs)
     filled = backfills(spool)
+    equal = {consumer.consumer: equal_tables(spool, consumer.consumer) for consumer in known}
     watched = newest.schema_keys if newest else header.schema_keys
     return {
         "path": spool.path,
@@ -59,7 +61,15 @@ def _spool_report(spool: Spool) -> Report:
         "bytes": held_bytes(epochs),
         "late_records": _late_records(spool),
         "gaps": [
-            {**gap.model_dump(mode="json"), "healed": list(healing(filled, gap.watermark_high, watched))}
+            {
+                **gap.model_dump(mode="json"),
+                "healed": list(healing(filled, gap.watermark_high, watched)),
+                "repaired": {
+                    name: found
+                    for name, tables in equal.items()
+                    if (found := sorted(table for table, at in tables.items() if at > gap.watermark_high))
+                },
+            }
             for gap in gaps(spool, newest)
         ],
         "backfills": [described(one) for one in filled],

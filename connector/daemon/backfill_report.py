@@ -123,12 +123,16 @@ def lines_of(one: Report) -> list[str]:
 
 
 def healed(gap: Report) -> str:
-    """The end of a line about a gap: the tables that a backfill has read again."""
-    tables = gap["healed"]
+    """The end of a line about a gap: the tables that a backfill has read again, and those that sinks have repaired."""
+    tables, repaired = gap["healed"], gap["repaired"]
     assert isinstance(tables, list)
-    if not tables:
-        return "; `spanner-cdc backfill CONFIG` reads the tables again"
-    return f"; read again by a backfill since, except for rows deleted within it: {', '.join(tables)}"
+    assert isinstance(repaired, dict)
+    ends = [f"; equal to Spanner since at sink {sink}: {', '.join(names)}" for sink, names in repaired.items()]
+    if tables:
+        ends.insert(0, f"; read again by a backfill since, except for rows deleted within it: {', '.join(tables)}")
+    return "".join(ends) or (
+        "; `spanner-cdc backfill CONFIG` reads the tables again, `spanner-cdc verify CONFIG --repair` what differs"
+    )
 
 
 def incompleteness(spool: Spool, consumer: str) -> Report:

@@ -17,11 +17,12 @@ from connector.errors import ConfigurationError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
 from connector.proof.verify.repairing import RepairFiller
-from connector.proof.verify.report import RepairReport
+from connector.proof.verify.report import RepairReport, VerifyReport
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
+from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, withdraw
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -101,6 +102,19 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     found = find(spool, document.number)
     if found is not None and found.progress.is_done:
         report.is_delivered, report.dead_letters = True, rejected(found).refused
+
+
+def keep_equality(config: Config, report: VerifyReport) -> None:
+    """Records which tables the destination has as Spanner has them, so that gaps and its start leave them complete.
+
+    Args:
+        config: the configuration.
+        report: of a comparison, whose differences are repaired.
+
+    Raises:
+        SpoolError: the record cannot be read or written.
+    """
+    keep_equal(Spool.at(absolute(config.spool.path)), config.sink.name, report.equal_tables, report.timestamp)
 
 
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:

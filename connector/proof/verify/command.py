@@ -20,6 +20,7 @@ from connector.core.dialects import Dialect
 from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
+from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError
 from connector.log import Log
 from connector.proof.verify.comparison import Comparison
@@ -43,6 +44,7 @@ class VerifiedStream:
     dialect: Dialect
     tables: tuple[TableSchema, ...]
     now: int
+    captures_whole_rows: bool
 
 
 async def verified_stream(config: Config) -> VerifiedStream:
@@ -53,7 +55,8 @@ async def verified_stream(config: Config) -> VerifiedStream:
         SpannerCdcError: Spanner cannot be reached.
     """
     async with opened(config.source, started=True) as stream:
-        return VerifiedStream(stream.dialect, stream.kept_tables, stream.now)
+        whole = stream.stream.value_capture_type in WHOLE_ROWS
+        return VerifiedStream(stream.dialect, stream.kept_tables, stream.now, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,15 @@ def verify(
         timestamp = replica.delivered
     with closing(replica):
         _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
-        with Comparison(replica, tables, timestamp, keys=keys, filled=filled, filters=filters) as comparison:
+        with Comparison(
+            replica,
+            tables,
+            timestamp,
+            keys=keys,
+            filled=filled,
+            filters=filters,
+            captures_whole_rows=stream.captures_whole_rows,
+        ) as comparison:
             comparison.report.keyless = keyless
             comparison.read_source(config.source, stream.dialect)
             comparison.read_destination()

@@ -63,6 +63,8 @@ class Comparison:
             changed since, whether or not the destination keeps its history.
         filters: the conditions in SQL of the rows that backfills have delivered, for tables of which they have not
             delivered all; none if they have delivered no row. Other rows may be missing.
+        captures_whole_rows: whether a change has all columns, so that a row which has changed since the timestamp is
+            right whatever it was before.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Comparison:
         keys: DifferingKeys | None = None,
         filled: Collection[int] = (),
         filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        captures_whole_rows: bool = True,
     ) -> None:
         self._replica = replica
         self._tables = {table.table: table for table in sorted(tables, key=attrgetter("table"))}
@@ -89,6 +92,7 @@ class Comparison:
         self._keys = keys
         self._filled = filled
         self._filters = filters
+        self._is_sure_of_later = captures_whole_rows or replica.keeps_history
         self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
 
     def __enter__(self) -> Self:
@@ -151,6 +155,8 @@ class Comparison:
                         if row.change == OMITTED:
                             omitted.add((row.table, row.key))
                 self._compare_part(held(), rows.rows(), omitted, source, now)
+        if not self._is_sure_of_later:  # a change that has some columns leaves the others as they were
+            self.report.unsure_tables.update(table for table, count in self.report.later.items() if count)
         self.report.note = self._replica.note()
         return self.report
 
@@ -245,6 +251,7 @@ class Comparison:
         if isinstance(other, Unsure):
             if one is None:
                 self.report.unsure_values += 1
+                self.report.unsure_tables.add(table)
                 return True
             other = other.value
         return self._values[table].equal(column, one, other)

@@ -83,6 +83,7 @@ class VerifyReport:
         later: rows that have changed since the timestamp, by table; they are not compared.
         unsure: rows that are missing, and were not looked up again.
         unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
+        unsure_tables: tables with rows that may differ although nothing shows it.
         keyless: tables without a key, which are not compared.
         created_since: tables that the database did not have at the timestamp, which are not compared.
         note: what may explain differences.
@@ -101,6 +102,7 @@ class VerifyReport:
     later: Counter[str] = field(default_factory=Counter)
     unsure: int = 0
     unsure_values: int = 0
+    unsure_tables: set[str] = field(default_factory=set)
     keyless: tuple[str, ...] = ()
     created_since: tuple[str, ...] = ()
     note: str = ""
@@ -118,6 +120,18 @@ class VerifyReport:
         if self.repair is None or not self.repair.is_delivered:
             return self.total
         return self.total - self.repair.total + self.repair.dead_letters
+
+    @property
+    def equal_tables(self) -> list[str]:
+        """The tables of which all rows were compared, and no row is left that differs, or that may."""
+        left = Counter[str]()
+        for (table, _, _), count in self.counts.items():
+            left[table] += count
+        if self.repair is not None and self.repair.is_delivered and not self.repair.dead_letters:
+            for (table, _), count in self.repair.counts.items():
+                left[table] -= count
+        unsure = self.unsure_tables.union(table for table, count in self.omitted.items() if count)
+        return [table for table in self.tables if not left[table] and table not in unsure]
 
     def add(self, one: RowDifference) -> None:
         """Counts a row that differs."""

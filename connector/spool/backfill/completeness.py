@@ -1,17 +1,44 @@
-"""The tables of a sink that lack what was committed before the sink started."""
+"""The tables of a sink that are complete, and those that lack what was committed before the sink started."""
 
-from connector.spool.backfill.records import backfills
+from collections.abc import Iterable
+
+from connector.spool.backfill.equal_tables import equal_tables
+from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.spool.sink_start import start_of_sink
 
 
+def complete_as_of(spool: Spool, name: str, known: Iterable[RecordedBackfill]) -> dict[str, int]:
+    """The newest timestamp as of which a sink has got all rows of a table, for each table that has one.
+
+    Either a backfill has delivered all of it to this very sink, or ``verify --repair`` has left it equal to Spanner's.
+    A condition of ``source.backfill.where`` omits rows, and a repair alone has only rows that differed. The rows that a
+    backfill cannot see, because they were deleted within a gap, stay.
+
+    Args:
+        spool: the change stream's.
+        name: the sink's.
+        known: the spool's backfills.
+
+    Returns:
+        Nanoseconds since 1970 by table.
+
+    Raises:
+        SpoolError: a document is corrupt or cannot be read.
+    """
+    found = dict(equal_tables(spool, name))
+    for one in known:
+        if (tables := one.whole_tables) and find(one.spool, name) is not None:
+            found |= {table: max(one.document.timestamp, found.get(table, 0)) for table in tables}
+    return found
+
+
 def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:
     """The tables that are incomplete at a sink's destination, each with the timestamp up to which it is.
 
-    A table is complete once a backfill has delivered all of it to the sink, as of that timestamp or later. A condition
-    of ``source.backfill.where`` omits rows, and a repair has only rows that differed. Of a sink that an older program
-    has started nothing is known.
+    A table is complete by :func:`complete_as_of` at that timestamp or later. Of a sink that an older program has
+    started nothing is known.
 
     Args:
         spool: the change stream's.
@@ -26,10 +53,5 @@ def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:
     start = start_of_sink(spool, name)
     if start is None:
         return {}
-    filled = {
-        table
-        for one in backfills(spool)
-        if one.document.timestamp >= start.after and find(one.spool, name) is not None
-        for table in one.whole_tables
-    }
-    return {table: start.after for table in start.tables if table not in filled}
+    complete = complete_as_of(spool, name, backfills(spool))
+    return {table: start.after for table in start.tables if complete.get(table, -1) < start.after}

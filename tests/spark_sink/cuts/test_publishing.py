@@ -13,6 +13,7 @@ from connector.core.timestamps import SECOND
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
@@ -28,6 +29,7 @@ from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 SPARK = cast("SparkSession", None)
+NOT_READ = "changes between 2026-03-01T10:00:03.000000Z and 2026-03-01T10:00:29.999999999Z were not read"
 
 
 class Cuts(CutStore):
@@ -86,6 +88,14 @@ def done(delivery: Delivery, epoch: int) -> None:
 def recorded_as_done(spool: Spool, epoch: int) -> None:
     """The spool records that the sink has everything up to an epoch."""
     consumers.record(spool, "files", epoch, now=START, at=spool.manifest(epoch).identity)
+
+
+def next_cut(spool: SpoolMaker, delivery: Delivery, store: Cuts, *, at: int | None = None) -> Mapping[str, str]:
+    """The incomplete tables of the cut after one more epoch, which ends so many seconds after the start."""
+    high = spool.watermark + 10 * SECOND if at is None else START + at * SECOND
+    done(delivery, spool.seal(high=high))
+    Publication(delivery).after_batch(SPARK)
+    return store.published[-1].incomplete
 
 
 def test_a_cut_names_the_watermark_and_every_tables_version(spool: SpoolMaker, delivery: Delivery, store: Cuts) -> None:
@@ -162,8 +172,29 @@ def test_after_a_gap_every_table_is_incomplete_until_a_backfill_heals_it(
         done(delivery, epoch)
         Publication(delivery).after_batch(SPARK)
     before, after = store.published
-    why = "changes between 2026-03-01T10:00:03.000000Z and 2026-03-01T10:00:29.999999999Z were not read"
-    assert (before.incomplete, after.incomplete) == ({}, {"Albums": why, "Singers": why})
+    assert (before.incomplete, after.incomplete) == ({}, {"Albums": NOT_READ, "Singers": NOT_READ})
+    at = START + 35 * SECOND
+    document = recorded(spool.spool, spool.spool.header(), "Albums", at=at)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
+    consumers.record(own, "second", 1, now=T)
+    assert next_cut(spool, delivery, store) == {"Albums": NOT_READ, "Singers": NOT_READ}, "it is another sink's"
+    consumers.record(own, "files", 1, now=T)
+    assert next_cut(spool, delivery, store) == {"Singers": NOT_READ}
+
+
+def test_after_a_gap_a_table_is_complete_from_the_timestamp_on_as_of_which_a_repair_has_left_it_equal(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    spool.restart_at(START + 30 * SECOND)
+    keep_equal(spool.spool, "second", ["Albums"], START + 40 * SECOND)
+    keep_equal(spool.spool, "files", ["Singers"], START + 20 * SECOND)
+    assert next_cut(spool, delivery, store, at=35) == {"Albums": NOT_READ, "Singers": NOT_READ}
+    keep_equal(spool.spool, "files", ["Singers"], START + 50 * SECOND)
+    assert next_cut(spool, delivery, store, at=45) == {"Albums": NOT_READ, "Singers": NOT_READ}, "it is before that"
+    assert next_cut(spool, delivery, store, at=50) == {"Albums": NOT_READ}
+    spool.restart_at(START + 90 * SECOND)
+    assert next_cut(spool, delivery, store, at=95).keys() == {"Albums", "Singers"}, "there is another gap"
 
 
 def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_beside_the_micro_batch(

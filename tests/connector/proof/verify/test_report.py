@@ -55,3 +55,24 @@ def test_nothing_is_left_to_repair_where_nothing_differs() -> None:
     report = reported()
     assert report.left == 0
     assert report.to_text(show_keys=False).endswith("no differences")
+
+
+def test_a_table_is_equal_once_no_row_is_left_that_differs_or_may() -> None:
+    report = reported(RowKind.MISSING, RowKind.EXTRA)
+    assert report.repair is not None
+    assert report.equal_tables == []
+    report.repair.is_delivered = True
+    assert report.equal_tables == ["A"]
+    report.repair.dead_letters = 1
+    assert report.equal_tables == [], "one of the rows may be among them"
+    assert reported().equal_tables == ["A"]
+    repeated = reported(RowKind.MISSING, RowKind.REPEATED)
+    assert repeated.repair is not None
+    repeated.repair.is_delivered = True
+    assert repeated.equal_tables == []
+    unsure = reported()
+    unsure.tables = ("A", "B")
+    unsure.omitted["A"] = 1
+    assert unsure.equal_tables == ["B"]
+    unsure.unsure_tables.add("B")
+    assert unsure.equal_tables == []

@@ -1,9 +1,10 @@
 """The tables of a sink that lack what was committed before it started."""
 
 from connector.spool import consumers
-from connector.spool.backfill.completeness import incomplete_tables
+from connector.spool.backfill.completeness import complete_as_of, incomplete_tables
 from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
-from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.backfill.equal_tables import keep_equal
+from connector.spool.backfill.records import backfills, spool_of, write_progress
 from connector.spool.reading import Spool
 from connector.spool.sink_start import SinkStart, write_start
 from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
@@ -47,3 +48,19 @@ def test_a_condition_leaves_a_table_incomplete(spool_path: str) -> None:
     write_start(spool, "files", SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
     delivered(spool, 1, {"A": "done", "B": "done"}, "files")
     assert incomplete_tables(spool, "files") == {"A": T}
+
+
+def test_a_table_that_a_repair_has_left_equal_is_complete_as_of_the_comparison(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    write_start(spool, "files", SinkStart(requested="now", epoch=9, after=T, tables=("A", "B")))
+    keep_equal(spool, "files", ["A"], T - 1)
+    assert incomplete_tables(spool, "files") == {"A": T, "B": T}
+    keep_equal(spool, "files", ["A"], T)
+    keep_equal(spool, "second", ["B"], T)
+    keep_equal(spool, "files", [], T + 9)
+    assert incomplete_tables(spool, "files") == {"B": T}
+    recorded(spool, header, "A", "B", at=T + 1000)
+    delivered(spool, 1, {"A": "done", "B": "done"}, "files")
+    assert complete_as_of(spool, "files", backfills(spool)) == {"A": T + 1000, "B": T + 1000}
+    consumers.forget(spool, "files")
+    assert complete_as_of(spool, "files", []) == {}

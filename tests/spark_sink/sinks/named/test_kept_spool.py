@@ -9,6 +9,7 @@ import yaml
 
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.spool.reading import Spool
+from connector.spool.storage.local_files import is_temporary
 from emulator import Scenario, ScriptedServer
 from spark_sink.sinks.files.complete_minutes import FOLDER
 from tests.emulator.subjects import sample_of
@@ -18,9 +19,12 @@ pytestmark = pytest.mark.spark
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """The files of events; each sink has documents of complete minutes of its own."""
-    found = (path for path in root.rglob("*") if path.is_file() and FOLDER not in path.parts)
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+    """The files of events; each sink has documents of complete minutes of its own.
+
+    A file that is being written has a temporary name, under which it may be gone before it is read.
+    """
+    found = (path for path in root.rglob("*") if not is_temporary(path.name) and FOLDER not in path.parts)
+    return {str(path.relative_to(root)): path.read_bytes() for path in found if path.is_file()}
 
 
 def with_sink(config: Path, **sink: object) -> Path:
