@@ -20,9 +20,12 @@ import pyarrow as pa
 from connector import log
 from connector.config.loading import Config, load
 from connector.progress import Progress
+from connector.spool.reading import Spool
+from connector.spool.storage.locations import absolute
 from connector.streams import writing_to_stdout
 from spark_sink.own_command import INTERRUPTED, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
+from spark_sink.sinks.shared.known_schemas import UnknownColumns
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
@@ -108,8 +111,9 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
         return 0
     kind = spark_sink_type(config)
     again = (lambda: store.files(table)) if kind.repeats_replay else None
+    unknown = UnknownColumns(Spool.at(absolute(config.spool.path)))
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
-        done = replayed(store, files, replay, received, again=again)
+        done = replayed(store, files, replay, received, again=again, look_at=unknown.warn)
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -150,6 +154,7 @@ def replayed(
     received: Signals,
     *,
     again: Callable[[], Sequence[DeadLetterFile]] | None = None,
+    look_at: Callable[[pa.RecordBatch], None] = lambda _: None,
 ) -> Replayed:
     """Writes the dead letters of files in turn, until a signal is received, and prints the result.
 
@@ -160,11 +165,12 @@ def replayed(
         received: the signals that were received.
         again: lists the files once more, if dead letters that are rejected may be accepted after others: they are sent
             again as long as others were accepted.
+        look_at: is called with the rows of each file before they are sent.
 
     Raises:
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
     """
-    replaying = _Replaying(store, files, replay, received)
+    replaying = _Replaying(store, files, replay, received, look_at)
     done = replaying.done
     try:
         with Progress(_log, "replaying dead letters", log.terminal(), sum(file.count for file in files)) as progress:
@@ -188,8 +194,16 @@ class _Replaying:
         done: the result so far.
     """
 
-    def __init__(self, store: DeadLetters, files: Sequence[DeadLetterFile], replay: Replay, received: Signals) -> None:
+    def __init__(
+        self,
+        store: DeadLetters,
+        files: Sequence[DeadLetterFile],
+        replay: Replay,
+        received: Signals,
+        look_at: Callable[[pa.RecordBatch], None],
+    ) -> None:
         self._store = store
+        self._look_at = look_at
         self._replay = replay
         self._received = received
         self._there = Counter[str]()
@@ -220,6 +234,7 @@ class _Replaying:
         except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
             self._there[file.table] -= file.count
             return
+        self._look_at(rows)
         rejected = self._replay.send(file.name, rows)
         if rejected is None:
             self.done.waiting += rows.num_rows

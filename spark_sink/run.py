@@ -244,6 +244,8 @@ class Sink:
             SpannerCdcError, PySparkException, Py4JError, OSError: the query failed, or not everything was delivered.
         """
         self._settlement.look(self._spark)
+        if warning := self._delivery.warning_at_start():
+            say(warning, action="destination_has_other_progress", level=logging.WARNING)
         query = self._start()
         threading.Thread(target=_watch_query, args=(query, events), name="query", daemon=True).start()
         say(f"ready: the spool at {self._config.spool.path} goes to {self._delivery.destination}", action="sink_ready")
@@ -388,11 +390,30 @@ def alone(config: Config, consumer: str, events: Events, held: ExitStack) -> Cal
     """
     spool = Spool.at(config.spool.path)
     taken = f"another sink, or a replay of dead letters, holds the spool at {spool.path}"
+    return awaited_lock(spool, sink_lock(consumer), taken, events, held)
+
+
+def awaited_lock(spool: Spool, path: str, taken: str, events: Events, held: ExitStack) -> Callable[[], None] | None:
+    """Takes a lock for the whole process, once whoever holds it has ended; None if a signal comes first.
+
+    Args:
+        spool: has the lock.
+        path: the lock's.
+        taken: the reason why it waits, for the log.
+        events: those that end the process.
+        held: frees the lock.
+
+    Returns:
+        A check that raises SpoolInUseError if the lock is lost.
+
+    Raises:
+        SpoolInUseError: its holder does not end.
+    """
     deadline = time.monotonic() + _PREDECESSOR_TIMEOUT
     is_announced = has_ended = False
     while True:
         try:
-            check = held.enter_context(spool.storage.locked(sink_lock(consumer), taken))
+            check = held.enter_context(spool.storage.locked(path, taken))
         except SpoolInUseError as error:
             if time.monotonic() >= deadline:
                 raise

@@ -72,15 +72,23 @@ def keep_start(
         withdraw(spool, name)  # its first epoch was pruned just before it was registered
 
 
-def decided(spool: Spool, text: str, *, by_minute: bool) -> SinkStart:
-    """The start of a sink that is new now.
+def decided(spool: Spool, text: str, *, by_minute: bool, option: str = "sink.start") -> SinkStart:
+    """The start of a sink, or of another consumer, that is new now.
 
-    Arguments and errors as of :func:`keep_start`.
+    Args:
+        spool: a spool that exists.
+        text: where it starts.
+        by_minute: whether it starts at a full minute.
+        option: the name of the option with the text, for the message.
+
+    Raises:
+        ConfigurationError: the spool does not keep all that follows the timestamp.
+        SpoolError: the spool cannot be read.
     """
     while True:
         floor = spool.floor()
         try:
-            return _Epochs(spool, floor, by_minute=by_minute).start(text)
+            return _Epochs(spool, floor, by_minute=by_minute, option=option).start(text)
         except FileNotFoundError:
             if spool.floor() == floor:
                 raise SpoolError(f"the spool at {spool.path} lacks an epoch from {floor} on") from None
@@ -89,8 +97,9 @@ def decided(spool: Spool, text: str, *, by_minute: bool) -> SinkStart:
 class _Epochs:
     """The epochs that a new sink may start with: those that are kept, and the next one."""
 
-    def __init__(self, spool: Spool, floor: int, *, by_minute: bool) -> None:
+    def __init__(self, spool: Spool, floor: int, *, by_minute: bool, option: str) -> None:
         self._spool = spool
+        self._option = option
         self._floor = floor
         self._by_minute = by_minute
         self._next = max(spool.latest(), floor - 1) + 1
@@ -106,9 +115,9 @@ class _Epochs:
         if timestamp < oldest:
             kept = format_rfc3339(oldest)
             line = (
-                f"sink.start: {text} asks for what was committed after {format_rfc3339(timestamp)}, and the spool at"
-                f' {self._spool.path} keeps what was committed after {kept}: set sink.start: "{kept}" or later, or'
-                f" {OLDEST}; `spanner-cdc backfill CONFIG` delivers the rows from before that"
+                f"{self._option}: {text} asks for what was committed after {format_rfc3339(timestamp)}, and the spool"
+                f' at {self._spool.path} keeps what was committed after {kept}: set {self._option}: "{kept}" or'
+                f" later, or {OLDEST}; `spanner-cdc backfill CONFIG` delivers the rows from before that"
             )
             raise ConfigurationError([line])
         return self._at(text, self._last_up_to(timestamp, first))

@@ -55,6 +55,11 @@ def sink_lock(name: str) -> str:
     return f"consumers/{name}.sink.lock"
 
 
+def replay_lock(name: str) -> str:
+    """The lock in the change stream's spool that a replay of a sink's dead letters, or a backfill of it, holds."""
+    return f"consumers/{name}.replay.lock"
+
+
 def consumers(spool: Spool, files: Iterable[str] | None = None) -> list[Consumer]:
     """Every registered consumer, by name; ``files`` are those of the folder, or None to list them."""
     found = spool.storage.list("consumers") if files is None else files

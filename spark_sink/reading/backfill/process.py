@@ -20,14 +20,14 @@ from connector.config.sinks import sink_names
 from connector.errors import SpoolError
 from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find
 from connector.spool.backfill.sealing import discard_continued
-from connector.spool.consumers import consumers
+from connector.spool.consumers import consumers, replay_lock
 from connector.spool.destinations import keep_destination, sinks_of
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
 from spark_sink.publishing import publish_without_sink
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
-from spark_sink.run import Events, Sink, SinkEvent, alone, delivery_of, guarded, running
+from spark_sink.run import Events, Sink, SinkEvent, alone, awaited_lock, delivery_of, guarded, running
 from spark_sink.settling import settle_without_sink
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
@@ -66,7 +66,8 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
         feed = Feed(found.spool, spool)
         delivery = delivery_of(own, feed)
         check = alone(own, delivery.consumer, events, held)
-        if check is None:
+        replaying = f"a replay of dead letters holds the spool at {spool.path}"
+        if check is None or awaited_lock(spool, replay_lock(delivery.consumer), replaying, events, held) is None:
             return
         held.enter_context(sole_writer(found.spool))
         check_not_continued(spool, number)

@@ -71,6 +71,16 @@ class Delivery(ABC):
             "dead_letters": self.dead_letters.root,
         }
 
+    def warning_at_start(self) -> str:
+        """A warning about what the destination has of earlier runs; empty if it has nothing that the spool lacks.
+
+        It is asked once, after the sink is registered in the spool and before its first micro-batch.
+
+        Raises:
+            SpannerCdcError: the destination cannot be read, or cannot be continued.
+        """
+        return ""
+
     def run(self, reports: DataFrame) -> str:
         """Runs a micro-batch: collecting the reports of its tasks makes them write.
 

@@ -1,11 +1,19 @@
-"""Dead letters of an earlier spool: those whose schema the present spool lacks stay, and do not block the others."""
+"""The schemas of the spool with which dead letters are read.
 
-from collections.abc import Callable
+Dead letters of an earlier spool whose schema the present one lacks stay, and do not block the others.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 
+import orjson
 import pyarrow as pa
 
+from connector.log import Log
 from connector.spool.reading import Spool
+
+_log = Log(__name__)
 
 Rejections = list[tuple[int, str]]
 Send = Callable[[pa.RecordBatch], Rejections]
@@ -38,3 +46,41 @@ class KnownSchemas:
             return send(rows)
         rejected = send(rows.take(pa.array(known, pa.int64()))) if known else []
         return sorted([*lacking, *((known[index], why) for index, why in rejected)])
+
+
+class UnknownColumns:
+    """Names the columns of dead letters that their schemas do not have, each once: a mistake of whoever edited them.
+
+    Args:
+        spool: the spool, which need not exist.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._columns = cache(lambda key: frozenset(column.name for column in spool.schema(key).columns))
+        self._has = cache(spool.has_schema)
+        self._known: set[tuple[str, str]] = set()
+
+    def warn(self, rows: pa.RecordBatch) -> None:
+        """Warns of those of some dead letters that were not named before.
+
+        Raises:
+            SpoolError: a schema cannot be read.
+        """
+        for table, name in self._unknown(rows):
+            if (table, name) not in self._known:
+                self._known.add((table, name))
+                _log.warning(
+                    "a dead letter has a column that the schema of its table does not have: it is not written; mend"
+                    " its name",
+                    action="dead_letter_with_unknown_column",
+                    table=table,
+                    column=name,
+                )
+
+    def _unknown(self, rows: pa.RecordBatch) -> Iterator[tuple[str, str]]:
+        columns = (rows.column(name).to_pylist() for name in ("object", "schema_key", "payload"))
+        for table, key, payload in zip(*columns, strict=True):
+            with suppress(orjson.JSONDecodeError, TypeError):  # a damaged one is rejected with its reason
+                values = orjson.loads(payload)
+                if isinstance(values, dict) and key and self._has(key):
+                    yield from ((str(table), name) for name in values if name not in self._columns(key))

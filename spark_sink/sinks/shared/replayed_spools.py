@@ -13,7 +13,7 @@ from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
-from connector.spool.consumers import find, sink_lock
+from connector.spool.consumers import find, replay_lock, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from spark_sink.sinks.shared.feed import existing_spool
@@ -75,6 +75,9 @@ def replayed_spool(config: Config, *, must_have_delivered: bool = True) -> Spool
 def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
     """Holds the sink's locks in the change stream's spool, and in those of its backfills that are not done.
 
+    A backfill or a repair that is recorded later is not delivered before the replay ends: what it writes and marks
+    would come too late for the dead letters that are read already.
+
     Args:
         spool: the change stream's.
         config: the sink's configuration.
@@ -87,6 +90,7 @@ def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
     consumer = config.sink.name
     with ExitStack() as locks:
         locks.enter_context(spool.storage.locked(sink_lock(consumer), _TAKEN))
+        locks.enter_context(spool.storage.locked(replay_lock(consumer), _TAKEN))
         spools, ended = [spool], list[Spool]()
         known = backfills(spool)
         continued = {one.document.continues for one in known}

@@ -24,6 +24,7 @@ from spark_sink.sinks.spanner.destination_tables import (
 )
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, omitted_of
 from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
+from spark_sink.sinks.spanner.writing.former_progress import contradiction_at_start
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
@@ -65,6 +66,14 @@ class SpannerDelivery(Delivery):
         source = self._config.source.address
         place = SpannerPlace(self._target, self._sink.transaction_tag, self.dead_letters.root, source, self._creation)
         return {**super().options, "place": place.to_text(), "applying": self._applying.to_text()}
+
+    def warning_at_start(self) -> str:
+        """Says where the bookkeeping table has applied epochs that the spool does not know of."""
+        if self.feed.is_backfill:
+            return ""
+        with self.feed.reporting_retries(self.consumer):
+            key = key_of(self._spool, self.consumer)
+            return contradiction_at_start(self._spool, self.consumer, key, self._target)
 
     def run(self, reports: DataFrame) -> str:
         """Creates what the destination lacks, and applies a micro-batch."""

@@ -13,18 +13,25 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from connector import log
+from connector.config.sink_start import decided
+from connector.config.values import OLDEST
+from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError, SpoolError
+from connector.spool.consumers import record
 from connector.spool.destinations import check_not_a_sink
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
+from connector.spool.sink_start import SinkStart
 from spark_sink.sources.changes import opencdc_rows
 from spark_sink.sources.changes.admission import runs
 from spark_sink.sources.changes.epoch_stream import EpochStreamReader
 from spark_sink.sources.changes.event_columns import of_spool
 from spark_sink.sources.changes.gap_warnings import warning_of_gaps
 from spark_sink.sources.changes.in_job import InJobReader
+from spark_sink.sources.changes.offsets import Offset
 from spark_sink.sources.changes.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
 from spark_sink.sources.changes.read_limits import ReadMaxRows
 
@@ -98,7 +105,9 @@ class EventsBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks for all epochs that are in the spool now."""
         spool = existing(self._options.spool)
-        manifests = spool.manifests(spool.floor(), spool.latest())
+        start = self._options.start
+        first = spool.floor() if start == OLDEST else start_in(spool, start).epoch + 1
+        manifests = spool.manifests(first, spool.latest())
         return planned(self._options, warning_of_gaps(manifests), self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -120,9 +129,29 @@ class EventsStreamReader(EpochStreamReader):
         self._cores = cores
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        """The oldest epoch; the consumer must not have the name of a sink."""
+        """The epoch of option ``start``, by default the oldest; the consumer must not have the name of a sink.
+
+        Raises:
+            ConfigurationError: the spool does not keep what follows that start.
+            SpoolError: the consumer has the name of a sink, or the spool cannot be read or written.
+        """
         check_not_a_sink(self._spool, self._consumer)
-        return super().initialOffset()
+        if self._options.start == OLDEST:
+            return super().initialOffset()
+        self._claim.hold()
+        while True:
+            start = start_in(self._spool, self._options.start)
+            record(self._spool, self._consumer, start.epoch, now=self._clock())
+            if self._spool.floor() <= start.epoch + 1:  # else its first epoch was pruned just before that
+                break
+        log.say(
+            "spark_sink",
+            f"consumer {self._consumer} starts after epoch {start.epoch} of the spool at {self._spool.path}: it has"
+            f" what was committed after {format_rfc3339(start.after)}, and nothing before that",
+            action="consumer_starts",
+            first_epoch=start.epoch + 1,
+        )
+        return Offset(start.epoch).to_json()
 
     def admits(self, table: str) -> bool:
         """True if option ``tables`` names the table."""
@@ -153,6 +182,16 @@ def existing(path: str) -> Spool:
             " databaseId and changeStream to read inside this job.",
         ) from None
     return spool
+
+
+def start_in(spool: Spool, text: str) -> SinkStart:
+    """The start of a query, by its option ``start``.
+
+    Raises:
+        ConfigurationError: the spool does not keep what follows it.
+        SpoolError: the spool cannot be read.
+    """
+    return decided(spool, text, by_minute=False, option="option start")
 
 
 def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from connector.config.sinks import sink_names
+from connector.config.values import OLDEST, parse_sink_start
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import DEFAULT, checked_name
 from connector.spool.storage.locations import absolute, checked
@@ -15,7 +16,7 @@ from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 _REQUIRED_IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream")
 _RANGE = ("startTimestamp", "endTimestamp", "heartbeat")
 IN_JOB = (*_REQUIRED_IN_JOB, *_RANGE, *SERVER_OPTIONS, "statusPort")
-KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "envelope", *IN_JOB, "reader")
+KNOWN = ("spool", "maxRowsPerTrigger", "tables", "consumer", "start", "envelope", *IN_JOB, "reader")
 _PORTS = range(65536)
 
 Envelope = Literal["datastream", "opencdc"]
@@ -48,6 +49,7 @@ class SourceOptions:
     max_rows: int | None = None
     tables: tuple[str, ...] = ()
     consumer: str = DEFAULT
+    start: str = OLDEST
     envelope: Envelope = DATASTREAM
     in_job: InJobOptions | None = None
 
@@ -79,10 +81,17 @@ class SourceOptions:
                 faults.append(f"option consumer is {consumer!r}, the name of a registered sink: choose another")
         except SpoolError as error:
             faults.append(f"option {error}")
+        start = given.get("start", OLDEST)
+        try:
+            parse_sink_start(start)
+        except ValueError as error:
+            faults.append(f"option start: {error}")
         envelope = given.get("envelope", DATASTREAM).lower()
         if envelope not in (DATASTREAM, OPENCDC):
             faults.append(f"option envelope is {envelope!r}, neither {DATASTREAM} nor {OPENCDC}")
         in_job = _in_job(given, faults)
+        if in_job is not None and "start" in given:
+            faults.append("option start is for a spool that a daemon writes: with projectId, set startTimestamp")
         if faults:
             raise ConfigurationError(faults)
         return cls(
@@ -90,6 +99,7 @@ class SourceOptions:
             int(most) if most else None,
             tables,
             consumer,
+            start,
             OPENCDC if envelope == OPENCDC else DATASTREAM,
             in_job,
         )

@@ -1,6 +1,8 @@
 """Dead letters of a backfill are replayed once its sink will not repeat them."""
 
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -8,9 +10,10 @@ from connector.config.loading import Config, validated
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
 from connector.spool.backfill.records import spool_of
-from connector.spool.consumers import sink_lock
+from connector.spool.consumers import replay_lock, sink_lock
 from connector.spool.reading import Spool
 from spark_sink.dead_letters_command import replayed
+from spark_sink.run import Events, SinkEvent, awaited_lock
 from spark_sink.sinks.files.replay import replay_into
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from tests.connector.spool.backfill.builders import SOURCE, T, recorded, rows, spool_with_start
@@ -67,4 +70,23 @@ def test_they_are_not_replayed_while_the_backfill_is_delivered(own: Spool, tmp_p
         own.storage.locked(sink_lock("files"), "taken"),
         pytest.raises(SpoolInUseError, match="dead letters cannot be replayed while the sink runs"),
     ):
+        replay(tmp_path)
+
+
+def test_a_repair_that_is_recorded_while_a_replay_runs_is_delivered_after_it(
+    own: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = Spool.at(tmp_path / "spool")
+    events: Events = SimpleQueue()
+    held = ExitStack()
+    store = DeadLetters(str(tmp_path / "dead/files"))
+    with replay_into(config_of(tmp_path), store):
+        recorded(spool, spool.header(), "New", at=T + 10_000)
+        events.put(SinkEvent.SIGNAL)  # as if it was stopped while it waits
+        assert awaited_lock(spool, replay_lock("files"), "a replay runs", events, held) is None
+    said = capsys.readouterr().err
+    assert "INFO spark_sink: a replay runs (process " in said
+    assert said.endswith("; waiting for its end\n")
+    assert awaited_lock(spool, replay_lock("files"), "a replay runs", events, held) is not None
+    with held, pytest.raises(SpoolInUseError, match="dead letters cannot be replayed while the sink runs"):
         replay(tmp_path)

@@ -14,10 +14,14 @@ import pytest
 import yaml
 
 from connector.config import Config
+from connector.core.schemas import TableSchema
+from connector.envelope.envelope import SCHEMA
+from connector.spool.reading import schema_path
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
 from tests.spark_sink.sinks.shared.dead_letter_rows import SECRET, put, rows_of
+from tests.spark_sink.spools import SINGERS, SpoolMaker
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 
@@ -314,3 +318,25 @@ def test_a_list_that_is_cut_ends(
     assert main(["list", config]) == code
     denied = "spanner-cdc: denied: x. Give this user access to that path, or choose another.\n"
     assert capsys.readouterr().err == (denied if code == 1 else "")
+
+
+def test_a_column_that_the_schema_does_not_have_is_named_once_without_its_value(
+    letters: DeadLetters,
+    bigquery: BigQuery,
+    config: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = TableSchema.of("Singers", SINGERS)
+    spool = SpoolMaker(tmp_path / "spool").spool  # spool.path is ./spool unless it is given
+    spool.storage.put(schema_path(schema.key), schema.to_json())
+    payloads = ['{"Id":"1","Name":"a"}', f'{{"Id":"2","Nmae":"{SECRET}"}}', '{"Id":"3","Nmae":"b"}', "damaged"]
+    rows = pa.RecordBatch.from_pylist(
+        [{"object": "Singers", "schema_key": schema.key, "payload": one} for one in payloads], schema=SCHEMA
+    )
+    letters.put("Singers", "0f_1_0", rows, ["edited"] * 4)
+    assert main(["replay", config]) == 0
+    said = capsys.readouterr().err
+    assert said.count("a dead letter has a column that the schema of its table does not have: it is not written") == 1
+    assert "table=Singers column=Nmae" in said
+    assert SECRET not in said

@@ -9,12 +9,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
+from connector.errors import ConfigurationError
 from connector.spool import consumers
 from connector.spool.reading import manifest_path
 from spark_sink.errors import clear_line
+from spark_sink.sources.changes.data_source import EventsBatchReader, EventsPartition, EventsStreamReader
+from spark_sink.sources.changes.options import SourceOptions
 from spark_sink.sources.changes.read_limits import ADMISSION_CONTROL
 from tests.spark_sink.queries import Query
-from tests.spark_sink.spools import SpoolMaker, record
+from tests.spark_sink.spools import START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
 
@@ -169,3 +172,46 @@ def test_an_offset_of_a_newer_version_is_rejected(spark: SparkSession, spool: Sp
     logged.write_text("\n".join([*head, newer]))
     (logged.parent / ".0.crc").unlink()
     assert "an offset of version 2, newer than this program's 1" in failure(query)
+
+
+def test_a_query_starts_where_the_option_says_and_continues_from_its_checkpoint(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    written = spool.fill(4)
+    after = format_rfc3339(spool.spool.manifest(2).watermark_high)
+    query = Query(spark, tmp_path, spool=spool.path, start=after)
+    query.run()
+    assert query.ids() == written[10:]
+    written += spool.fill(1)
+    query.run()
+    assert query.batches() == [[3, 4], [5]]
+
+
+@pytest.mark.parametrize(
+    ("start", "epoch"), [("oldest", 0), ("now", 4), ("-1500ms", 2), ("-0s", 4), ("2026-03-01T10:00:01Z", 1)]
+)
+def test_a_start_is_the_epoch_that_holds_the_first_commit_after_it(spool: SpoolMaker, start: str, epoch: int) -> None:
+    spool.fill(4)
+    options = SourceOptions.parse({"spool": spool.path, "start": start})
+    assert EventsStreamReader(options, 1).initialOffset()["epoch"] == epoch
+    known = consumers.find(spool.spool, "default")
+    assert known is not None
+    assert known.epoch == epoch
+    (read,) = EventsBatchReader(options, 1).partitions() or [EventsPartition(spool.path, (), None)]
+    assert isinstance(read, EventsPartition)
+    assert len(read.files) == 4 - epoch
+
+
+def test_a_start_before_what_is_kept_and_one_that_is_none_are_refused(spool: SpoolMaker) -> None:
+    spool.fill(4)
+    consumers.record(spool.spool, "files", 3, now=START)
+    spool.writer.prune(now=START + 10**13, grace=0)
+    reader = EventsStreamReader(SourceOptions.parse({"spool": spool.path, "start": "-1h"}), 1)
+    with pytest.raises(ConfigurationError, match=r"option start: -1h asks for .* set option start: "):
+        reader.initialOffset()
+    assert consumers.find(spool.spool, "default") is None
+    with pytest.raises(ConfigurationError, match="option start: 'latest' is not a valid timestamp: write oldest, now"):
+        SourceOptions.parse({"spool": spool.path, "start": "latest"})
+    in_job = {"projectId": "p", "instanceId": "in", "databaseId": "d", "changeStream": "Everything"}
+    with pytest.raises(ConfigurationError, match="with projectId, set startTimestamp"):
+        SourceOptions.parse({"spool": spool.path, "start": "now", **in_job})
