@@ -107,6 +107,7 @@ def running(state: str = "Running", *alarms: str) -> dict[str, Any]:
             {
                 "name": "files", "epoch": 1811, "epochs_behind": 1, "lag_seconds": 2.9, "batches": 1200,
                 "events": 270_031, "destination": "files in gs://acme-lake/changes (jsonl)",
+                "complete_up_to": at(-62.4), "incomplete_tables": {"Albums": "it has dead letters"},
             },
             {"name": "fraud", "epoch": 1700, "epochs_behind": 112, "lag_seconds": 140.0},
         ],

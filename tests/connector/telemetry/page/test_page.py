@@ -44,6 +44,7 @@ def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
             "splits 3, merges 1, moves 1",
             "fraud 112 2 min",
             "270,031",
+            "incomplete in files: Albums it has dead letters",
         ),
         *("files delivers to files in gs://acme-lake/changes (jsonl)", "Data would be lost in 24.0 h"),
         *("Singers 181,234 61 MB 310", "sales.Invoices 12 4.0 kB unknown", "daemon_failed", "09:31:40 UTC yes"),
