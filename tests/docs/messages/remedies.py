@@ -77,6 +77,7 @@ OF_ACTIONS = {
     "clock_failed": "Nothing, unless it lasts: then Spanner cannot be reached.",
     "columns_are_made_nullable_in_the": "Nothing, if the source has dropped the columns on purpose.",
     "consumers_of_another_copy": "Restore the newer copy of the spool, or forget the consumers that the line names.",
+    "dead_letter_with_unknown_column": "Mend the name of the column in the dead letter, if it was edited by hand.",
     "dead_letters_of_a_table_stay": "Do what the line names, and replay once more.",
     "drain_too_slow": "Nothing is lost. Raise `drain_timeout` if each stop takes longer.",
     "epoch_is_a_gap": "[Backfill](../backfill.md) the tables, or accept the gap: it stays on record.",

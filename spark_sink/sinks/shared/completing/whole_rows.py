@@ -274,9 +274,7 @@ def _fill(table: str, changes: Sequence[_Change], read: Reader, *, at_own_commit
     _fill_removed(table, of_key, read, at_own_commit=at_own_commit)
 
 
-def _fill_removed(
-    table: str, of_key: Mapping[Key, Sequence[_Change]], read: Reader, *, at_own_commit: bool
-) -> None:
+def _fill_removed(table: str, of_key: Mapping[Key, Sequence[_Change]], read: Reader, *, at_own_commit: bool) -> None:
     """Fills in what is known of the rows that DELETEs have removed."""
     removed = [change for of_row in of_key.values() for change in of_row if change.removes and change.is_partial]
     if not at_own_commit:

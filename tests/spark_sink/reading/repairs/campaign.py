@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from connector.spool.backfill.records import backfills
 from connector.spool.consumers import find
 from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
 from emulator import SampleDatabase
 from tests.integration.commands import Background, run
 from tests.spark_sink.reading.backfill.campaign.campaign import report
@@ -73,6 +75,9 @@ class Campaign:
             with Load(database, self._rows, Random(self._seed + 1)) as written:
                 at = self._now()
                 service.until(lambda: self._is_delivered(at), "the changes", timeout=_PATIENCE)
+                lacking = self._incomplete()
+                if not lacking or not all("were not read" in why for why in lacking.values()):
+                    return f"after the gap the newest cut says of tables: {lacking}"
                 for _ in range(kills):
                     self._kill_repair()
                 started = time.monotonic()
@@ -85,6 +90,8 @@ class Campaign:
             known = len(backfills(self._spool))
             found = self._repaired()
             again = len(backfills(self._spool)) - known
+            self._now()
+            service.until(lambda: not self._incomplete(), "a cut with complete tables", timeout=_PATIENCE)
             service.stop(timeout=_PATIENCE)
         self._report(f"once more: {found['differing_rows']} rows differ, {again} repairs")
         expected, rows = rows_of_database(database, at), self._target.rows()
@@ -133,8 +140,19 @@ class Campaign:
         except FileNotFoundError:
             return False
 
+    @property
+    def _consumer(self) -> str:
+        """The sink's name."""
+        sink = self._target.sink()
+        return str(sink.get("name", sink.get("type", "files")))
+
+    def _incomplete(self) -> Mapping[str, str]:
+        """The tables that are not complete at the newest published cut, with the reasons."""
+        cut = report_of(self._spool, self._consumer).cut
+        return {} if cut is None else cut.incomplete
+
     def _is_delivered(self, at: Any) -> bool:
-        consumer = find(self._spool, str(self._target.sink().get("name", self._target.sink().get("type", "files"))))
+        consumer = find(self._spool, self._consumer)
         return consumer is not None and bool(consumer.at) and watermark_of(consumer.at) >= parse(str(at.rfc3339()))
 
     def _now(self) -> Any:

@@ -1,0 +1,61 @@
+"""Versions that published cuts name are kept from expiry for as long as ``cuts.keep`` says, and no longer."""
+
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from connector.core.timestamps import MINUTE, SECOND
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
+from spark_sink.sinks.tables.config import Format, TableOptions
+from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.merge_into import TablesWriter
+from tests.spark_sink.sinks.tables.reading import epochs, target
+from tests.spark_sink.spools import START, SpoolMaker, record
+
+KEEP = 60 * MINUTE
+
+
+class Published:
+    """A table, and the cuts of it at times that a test chooses."""
+
+    def __init__(self, lake: SparkSession, folder: Path) -> None:
+        of_format: Format = "iceberg"
+        self._lake = lake
+        self._maker = SpoolMaker(folder / "spool")
+        options = TableOptions(of_format, str(folder / "lake"), None, "merge", "apply")
+        self._writer = TablesWriter(Feed.at(self._maker.path), options, "tables")
+        self.table = target(folder / "lake", of_format)
+        self.now = time.time_ns()
+        self._store = CutRecords(lake, options, "spool", "tables", KEEP, now=lambda: self.now)
+
+    def change(self) -> None:
+        """Makes another version of the table."""
+        epoch = self._maker.seal(record(self._maker.watermark + SECOND, range(3), values={"Name": str(self.now)}))
+        self._writer.write(epochs(self._lake, self._maker, epoch, epoch))
+
+    def publish(self, epoch: int, minutes: float) -> set[int]:
+        """Publishes a cut so many minutes after the last; returns the epochs of the tags that the table has then."""
+        self.now += int(minutes * MINUTE)
+        version = self._store.versions(["Singers"])["Singers"]
+        at = START + epoch * SECOND
+        tables = {"Singers": TableAtCut(version=version)}
+        self._store.publish(
+            PublishedCut(timestamp=at, epoch=epoch, spool_id="spool", published_at=self.now, tables=tables)
+        )
+        self._lake.sql(f"REFRESH TABLE {self.table}")
+        tags = self._lake.sql(f"SELECT name FROM {self.table}.refs WHERE type = 'TAG'").collect()
+        return {int(row["name"].split("_")[3]) for row in tags}
+
+
+def test_a_snapshot_has_a_tag_until_it_is_older_than_cuts_are_kept(lake: SparkSession, tmp_path: Path) -> None:
+    published = Published(lake, tmp_path)
+    published.change()
+    assert published.publish(1, 0) == {1}
+    published.change()
+    assert published.publish(2, 0.5) == {1}, "one cut of each minute has tags"
+    assert published.publish(3, 1) == {1, 3}
+    assert published.publish(4, 10) == {1, 3}, "the table has not changed, and is kept for long enough"
+    assert published.publish(5, 10) == {1, 3, 5}, "the tag would end before the cut does"
+    assert published.publish(6, 58) == {5, 6}, "those that have ended are removed"
