@@ -1,6 +1,7 @@
 """The newest published cut of a sink is in the status, in its text and in the metrics: the lag that a user means."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from prometheus_client import generate_latest
@@ -30,9 +31,9 @@ def test_a_cut_is_in_the_status_of_its_sink_and_in_no_others(tmp_path: Path) -> 
     metrics.reported(reports_of(spool))
     states.read()
 
-    served = msgspec.to_builtins(Reporter(config, metrics, states).status())
+    served: dict[str, Any] = msgspec.to_builtins(Reporter(config, metrics, states).status())
     reported = status_of(spool, 0)
-    for document in (served, reported):
+    for document in (served, dict[str, Any](reported)):
         files, query = sorted(document["consumers"], key=lambda one: str(one.get("name", one.get("consumer"))))
         assert files["complete_up_to"] == format_rfc3339(T)
         assert files["incomplete_tables"] == {"Albums": "it has dead letters"}
