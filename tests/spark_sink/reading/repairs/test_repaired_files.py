@@ -7,6 +7,8 @@ import orjson
 import pytest
 import yaml
 
+from connector.core.timestamps import parse
+from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import backfills
 from connector.spool.reading import Spool
 from emulator import SampleDatabase, Workload
@@ -73,11 +75,14 @@ def test_rows_that_were_damaged_in_files_are_repaired_once(database: MakeDatabas
     assert sorted(found) == expected
     assert "first_rows" not in report
     assert files(tmp_path) == written
-    assert backfills(Spool.at(tmp_path / "spool")) == []
+    spool = Spool.at(tmp_path / "spool")
+    assert (backfills(spool), equal_tables(spool, "files")) == ([], {})
 
     done = repaired(config)
     report = json.loads(done.out)
     assert (done.code, report["repair"]["delivered"]) == (0, True), done.err
+    equal = dict.fromkeys((one["table"] for one in report["tables"]), parse(report["at"]))
+    assert equal_tables(spool, "files") == equal, "all tables are complete as of then, also where nothing differed"
     events = [orjson.loads(line) for path in set(files(tmp_path)) - set(written) for line in path.read_bytes().split()]
     assert len(events) == 3
     assert {event["read_method"] for event in events} == {"spanner-repair"}
@@ -88,7 +93,7 @@ def test_rows_that_were_damaged_in_files_are_repaired_once(database: MakeDatabas
     done = repaired(config)
     assert (done.code, json.loads(done.out)["differing_rows"]) == (0, 0), done.out.decode() + done.err
     assert files(tmp_path) == written
-    assert len(backfills(Spool.at(tmp_path / "spool"))) == 1
+    assert len(backfills(spool)) == 1
 
 
 def test_options_of_a_repair_that_make_no_sense_are_refused(tmp_path: Path) -> None:
