@@ -97,7 +97,7 @@ class Datasets:
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("mode", ["rows", "transactions"])
+@pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
 def test_databases(spark: SparkSession, spool: SpoolMaker, database: MakeDatabase, mode: str) -> None:
     check_copies(spark, spool, Databases(database, mode))
 

@@ -43,7 +43,7 @@ class Lakes:
         return self._folder / (f"{name}-again" if name in self._removed else name)
 
 
-@pytest.mark.parametrize("mode", ["merge", "history"])
+@pytest.mark.parametrize("mode", ["merge", pytest.param("history", marks=pytest.mark.slow)])
 def test_tables_from_a_kept_spool_equal_the_old_ones(
     lake: SparkSession, merging_format: Format, spool: SpoolMaker, tmp_path: Path, mode: str
 ) -> None:
