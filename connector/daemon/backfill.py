@@ -9,7 +9,7 @@ import asyncio
 import functools
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +126,12 @@ def due_at_start(
     The caller holds the spool's lock. None if it is done.
     """
     known = backfills(spool)
-    unfinished = _unfinished(known)
+    unfinished = unfinished_of(known)
     if unfinished is not None and unfinished.is_stopped:
         _log_stopped(unfinished)
         return None
     if unfinished is not None:
-        document = _continued(spool, header, stream, versions, requests, unfinished)
+        document = _continued(spool, header, stream, versions, requests, unfinished, after=len(known))
         return document if document.tables else None
     if not all(one.document.is_repair for one in known):
         return None
@@ -148,7 +148,7 @@ def _due_by_command(
 ) -> Backfill:
     header = _header(spool, config, stream)
     known = backfills(spool)
-    unfinished = _unfinished(known)
+    unfinished = unfinished_of(known)
     if unfinished is not None and unfinished.is_stopped:
         left = ", ".join(unfinished.progress.unfinished)
         raise SpoolError(
@@ -163,15 +163,14 @@ def _due_by_command(
         number = unfinished.document.number
         other = f"backfill {number} of {', '.join(sorted(names))} is not finished"
         raise ConfigurationError([f"--table: {other}: run `spanner-cdc backfill CONFIG` without --table to finish it"])
-    return _continued(spool, header, stream, versions, requests, unfinished)
+    return _continued(spool, header, stream, versions, requests, unfinished, after=len(known))
 
 
-def _unfinished(known: Iterable[RecordedBackfill]) -> RecordedBackfill | None:
-    """The one backfill that is not done; a new one is made only when there is none."""
-    last = None
-    for one in known:
-        last = one
-    return None if last is None or last.progress.is_done else last
+def unfinished_of(known: Collection[RecordedBackfill]) -> RecordedBackfill | None:
+    """The first backfill that is not done and that no other continues; a new one is made only when there is none."""
+    continued = {one.document.continues for one in known}
+    left = (one for one in known if not one.progress.is_done and one.document.number not in continued)
+    return next(left, None)
 
 
 def _continued(
@@ -181,6 +180,8 @@ def _continued(
     versions: RowVersions,
     requests: Requests,
     one: RecordedBackfill,
+    *,
+    after: int,
 ) -> Backfill:
     """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone."""
     number, at = one.document.number, format_rfc3339(one.document.timestamp)
@@ -215,7 +216,7 @@ def _continued(
             versions,
             requests,
             tables,
-            after=number,
+            after=after,
             why=why_again,
             continues=number,
             conditions=conditions,
@@ -350,6 +351,7 @@ def _header(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:
             config.source.start,
             stream.stream.tables,
             default_schema=stream.source.default_schema,
+            placements=stream.placements,
             columns=config.source.rules_fingerprint,
             before=before,
         )

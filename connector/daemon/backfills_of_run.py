@@ -8,7 +8,7 @@ from pathlib import Path
 from connector.check.backfilled_tables import tables_of
 from connector.config.loading import Config
 from connector.core.schemas import TableSchema
-from connector.daemon.backfill import BackfillOptions, delivered, first_recorded
+from connector.daemon.backfill import BackfillOptions, delivered, first_recorded, unfinished_of
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.sink_process import Patience
 from connector.errors import SpannerCdcError
@@ -99,7 +99,7 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
     """
     spool = Spool.at(config.spool.path)
     known = await in_thread(functools.partial(backfills, spool))
-    if not known or not known[-1].progress.is_done:  # that of the start comes first
+    if not known or unfinished_of(known) is not None:  # that of the start comes first
         return None
     async with opened(config.source, started=True) as stream:
         header = await in_thread(spool.header)

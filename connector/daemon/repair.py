@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from connector.config.loading import Config
-from connector.daemon.backfill import BackfillOptions, check_rejected, delivered, recorded
+from connector.daemon.backfill import BackfillOptions, check_rejected, delivered, recorded, unfinished_of
 from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
 from connector.errors import ConfigurationError
@@ -52,8 +52,7 @@ async def finish_earlier(config: Config, path: Path, stop: StopRequest) -> None:
         if one.progress.is_done or await in_thread(functools.partial(_is_continued, spool, number)):
             continue
         if not one.document.is_repair:
-            unfinished = f"backfill {number} of the spool at {spool.path} is not finished"
-            raise ConfigurationError([f"--repair: {unfinished}: run `spanner-cdc backfill CONFIG` first"])
+            raise _not_finished(spool, one)
         if one.progress.lost:
             await in_thread(functools.partial(_give_up, spool, one))
             continue
@@ -72,6 +71,7 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         report: gets the repair's timestamp, and is marked once it is delivered.
 
     Raises:
+        ConfigurationError: a backfill was recorded while rows were compared, and is not finished.
         DataLostError: it could not be merged: run it again.
         SinkFailedPermanentlyError: it is done, but it has stopped tables.
         SpannerCdcError: one clear line; what is recorded is delivered by the next run.
@@ -83,6 +83,8 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         versions = await row_versions(stream.client, stream.dialect)
         tables = [table for table in stream.stream.tables if table.table in keys.tables]
         known = await in_thread(functools.partial(backfills, spool))
+        if (unfinished := unfinished_of(known)) is not None:  # since the comparison began
+            raise _not_finished(spool, unfinished)
         document = await in_thread(
             functools.partial(
                 recorded,
@@ -115,6 +117,11 @@ def keep_equality(config: Config, report: VerifyReport) -> None:
         SpoolError: the record cannot be read or written.
     """
     keep_equal(Spool.at(absolute(config.spool.path)), config.sink.name, report.equal_tables, report.timestamp)
+
+
+def _not_finished(spool: Spool, one: RecordedBackfill) -> ConfigurationError:
+    unfinished = f"{one.document.kind} {one.document.number} of the spool at {spool.path} is not finished"
+    return ConfigurationError([f"--repair: {unfinished}: run `spanner-cdc backfill CONFIG` first"])
 
 
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:

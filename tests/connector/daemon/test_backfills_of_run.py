@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from connector.config import validated
 from connector.core.timestamps import SECOND
 from connector.daemon import backfills_of_run
+from connector.daemon.backfill import _header
 from connector.daemon.backfills_of_run import BackfillsOfRun
 from connector.daemon.sink_process import Patience
 from connector.errors import UnreachableError
 from connector.reader.stopping import StopRequest
 from connector.spool.backfill.documents import Backfill
+from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.daemon.sink_runs import in_a_loop
 
@@ -78,3 +81,20 @@ async def test_new_tables_are_looked_for_until_reading_ends_whatever_error_a_loo
     beside.add(document(1))
     await asyncio.wait_for(beside.run(), 60)
     assert done == [1, 2]
+
+
+@pytest.mark.parametrize("placements", [None, (), ("eu", "us")])
+def test_a_spool_that_a_backfill_creates_is_of_the_placements_that_are_read(
+    tmp_path: Path, placements: tuple[str, ...] | None
+) -> None:
+    config = validated({"source": SOURCE, "spool": {"path": str(tmp_path)}})
+    stream: Any = SimpleNamespace(
+        now=SECOND,
+        placements=placements,
+        stream=SimpleNamespace(tables=()),
+        source=SimpleNamespace(default_schema="d"),
+    )
+    spool = Spool.at(tmp_path)
+    header = _header(spool, config, stream)
+    header.check_placements(placements, spool.path)
+    assert spool.header() == header

@@ -11,10 +11,11 @@ import pytest
 from connector.config import SourceConfig, validated
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
-from connector.daemon.repair import finish_earlier
+from connector.daemon.repair import finish_earlier, repair
 from connector.errors import ConfigurationError
 from connector.proof.verify.differing_keys import DifferingKeys, key_text
 from connector.proof.verify.repairing import RepairFiller
+from connector.proof.verify.report import RepairReport
 from connector.proof.verify.rows import RowKind
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
@@ -196,6 +197,21 @@ def test_a_repair_that_was_lost_is_given_up_and_a_backfill_must_be_finished_firs
         repaired.record_backfill(table)
         with pytest.raises(ConfigurationError, match=r"backfill 3 of the spool at .* is not finished: run"):
             asyncio.run(finish_earlier(config, tmp_path, stop))
+
+
+def test_a_backfill_that_is_recorded_while_rows_are_compared_must_be_finished_first(tmp_path: Path) -> None:
+    with serving() as server:
+        repaired = Repaired(server, tmp_path)
+        table = next(table for table in repaired.tables if repaired.rows(table))
+        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        source = {**source_of(server).name.model_dump(), "emulator_host": source_of(server).emulator_host}
+        config = validated({"source": source, "spool": {"path": repaired.spool.path}})
+        stop = StopRequest(drain_timeout=SECOND)
+        asyncio.run(finish_earlier(config, tmp_path, stop))
+        repaired.record_backfill(table)
+        with pytest.raises(ConfigurationError, match=r"backfill 1 of the spool at .* is not finished: run"):
+            asyncio.run(repair(config, tmp_path, stop, repaired.keys, RepairReport(repaired.keys.counts)))
+        assert len(backfills(repaired.spool)) == 1, "a restart continues the backfill"
 
 
 def _absent(table: TableSchema, rows: list[dict[str, object]], number: int) -> dict[str, object]:

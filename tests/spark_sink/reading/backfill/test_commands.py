@@ -25,7 +25,14 @@ from connector.spanner.relations import Relations
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress
-from connector.spool.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
+from connector.spool.backfill.records import (
+    backfills,
+    mark_lost,
+    record,
+    spool_of,
+    unfinished_tables,
+    write_progress,
+)
 from connector.spool.gaps import GapRecord, _Gaps
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader, to_json
@@ -163,6 +170,21 @@ def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_ar
         assert (again.number, again.continues, again.why) == (2, 1, "start")
         assert again.timestamp > document.timestamp
         assert {table.table for table in again.tables} == set(names[-2:])
+
+
+def test_a_backfill_that_is_not_done_is_continued_after_a_later_repair(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, source = Spool.at(tmp_path), source_of(server)
+        repair = record(spool, spool.header(), (), timestamp=lambda: T, why="repair", dialect=document.dialect, now=T)
+        assert backfills(spool)[-1].progress.is_done
+        assert asyncio.run(due(source, spool, spool.header())) == document
+        states = tuple(TableProgress(table=table.table, state="failed") for table in document.tables)
+        write_progress(own, BackfillProgress(updated=T, tables=states, lost=True))
+        again = asyncio.run(due(source, spool, spool.header()))
+        assert again is not None
+        assert (again.number, again.continues) == (repair.number + 1, document.number)
+        assert asyncio.run(due(source, spool, spool.header())) == again
 
 
 def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfill(tmp_path: Path) -> None:
