@@ -124,6 +124,14 @@ class DataLostError(SpannerCdcError):
         self.earliest = earliest
 
 
+class PlacementLostError(DataLostError):
+    """A placement was added and dropped before it was read; ``gone`` is a timestamp at which it was dropped."""
+
+    def __init__(self, message: str, *, hint: str, gone: int) -> None:
+        super().__init__(message, hint=hint)
+        self.gone = gone
+
+
 class VersionRetentionError(DataLostError):
     """Rows as of a timestamp cannot be read: it is older than the versions that the database keeps."""
 

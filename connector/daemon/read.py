@@ -23,11 +23,11 @@ from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
 from connector.daemon.states.watching import watching
 from connector.envelope.envelope import EnvelopeBuilder
-from connector.errors import DataLostError
+from connector.errors import DataLostError, PlacementLostError
 from connector.log import Log, terminal
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
-from connector.reader.starting import lost_range
+from connector.reader.starting import lost_placement, lost_range
 from connector.reader.stopping import StopRequest
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
@@ -265,6 +265,8 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
         reached = await in_thread(functools.partial(checkpoint, start.spool, start.header))
         if reached.epoch == 0:
             raise  # another source.start is what helps a spool without epochs
+        if isinstance(error, PlacementLostError):
+            raise lost_placement(error, spool=start.spool.path) from error
         raise await lost_range(stream, error, reached.watermark, spool=start.spool.path) from error
 
 
@@ -287,7 +289,7 @@ async def _reader_and_sink(
     )
     sink.watermark = at.watermark
     cut = await in_thread(functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues))
-    cut = await stream.completed(cut, at.watermark)
+    cut = await stream.completed(cut, at.watermark, end=start.end)
     async with range_reader(RangeToRead(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reader:
         _log.info(
             "reading",

@@ -207,22 +207,36 @@ class OpenStream:
                 token=token,
             ) from error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
 
-    async def range_from(self, start: int, end: int | None) -> Range:
+    async def range_from(self, start: int, end: int | None, *, was_read: bool = False) -> Range:
         """The range from a start, inclusive, to an end.
 
+        Args:
+            start: Unix nanoseconds.
+            end: inclusive, or None.
+            was_read: whether it was read before, so that a placement that is gone is a warning alone.
+
         Raises:
+            PlacementLostError: a placement that is to be read was dropped.
             SpannerCdcError: the read functions cannot be listed.
         """
-        return Range(await self.completed((CutPartition(INITIAL_TOKEN, start),), start - 1), start - 1, end)
+        initial = (CutPartition(INITIAL_TOKEN, start),)
+        return Range(await self.completed(initial, start - 1, end=end, only_warns=was_read), start - 1, end)
 
-    async def completed(self, cut: tuple[CutPartition, ...], watermark: int) -> tuple[CutPartition, ...]:
+    async def completed(
+        self, cut: tuple[CutPartition, ...], watermark: int, *, end: int | None = None, only_warns: bool = False
+    ) -> tuple[CutPartition, ...]:
         """A cut at a watermark, with a partition of each read function of a placement.
+
+        Args as of :meth:`StreamFunctions.completed`.
 
         Raises:
             ConfigurationError: the cut is from a time when the stream had no functions of placements.
+            PlacementLostError: a placement that is to be read was dropped.
             SpannerCdcError: the read functions cannot be listed.
         """
-        return cut if self.functions is None else await self.functions.completed(cut, watermark)
+        if self.functions is None:
+            return cut
+        return await self.functions.completed(cut, watermark, end=end, only_warns=only_warns)
 
     def window_functions(self) -> WindowFunctions | None:
         """Completes the cuts of windows; None for a stream with one read function alone."""

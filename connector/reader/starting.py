@@ -10,7 +10,7 @@ import shlex
 
 from connector.config.values import is_relative
 from connector.core.timestamps import format_rfc3339
-from connector.errors import BeforeStreamError, DataLostError, SpannerCdcError
+from connector.errors import BeforeStreamError, DataLostError, PlacementLostError, SpannerCdcError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.spanner.discovery import current_timestamp
@@ -99,6 +99,17 @@ async def lost_range(stream: OpenStream, error: DataLostError, watermark: int, *
         hint="Nothing was skipped. To continue without it, leaving a record of the gap:"
         f" spanner-cdc spool {shlex.quote(spool)} --restart-at TIMESTAMP, {later}.",
         earliest=error.earliest,
+    )
+
+
+def lost_placement(error: PlacementLostError, *, spool: str) -> PlacementLostError:
+    """The error with how to continue without the placement."""
+    at = shlex.quote(format_rfc3339(error.gone))
+    return PlacementLostError(
+        error.message,
+        hint="Nothing was skipped. To continue without it, and without what the other placements recorded until then,"
+        f" leaving a record of the gap: spanner-cdc spool {shlex.quote(spool)} --restart-at {at}.",
+        gone=error.gone,
     )
 
 

@@ -29,6 +29,17 @@ class Metadata(Protocol):
         """The rows of a statement."""
 
 
+class VersionedMetadata(Protocol):
+    """A reader of a database's metadata, as of now or of a timestamp."""
+
+    @property
+    def database(self) -> str:
+        """Its resource name."""
+
+    async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
+        """The rows of a statement; ``at`` is Unix nanoseconds, None for a strong read."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataAsOf:
     """Reads a database's metadata as of a timestamp, Unix nanoseconds."""

@@ -77,7 +77,7 @@ class Answer:
 class InformationSchema:
     """The INFORMATION_SCHEMA of a scenario's database, for one thread; `clock` returns nanoseconds since 1970.
 
-    Functions and placements are those of `scenario` at the time of the statement, all else is as it was at first.
+    Functions and placements are those of `scenario` at the statement's timestamp, all else is as it was at first.
     """
 
     def __init__(self, scenario: Scenario, clock: Callable[[], int]) -> None:
@@ -91,14 +91,14 @@ class InformationSchema:
             names = ", ".join(f'"{self._name(column)}"' for column in columns.split())
             self._database.execute(f'CREATE TABLE information_schema."{self._name(table)}" ({names})')
         self._fill(_content(scenario))
-        self._update()
+        self._update(clock())
 
     def close(self) -> None:
         """Closes the database; no statement can be answered after that."""
         self._database.close()
 
-    def answer(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
-        """Answers a statement.
+    def answer(self, sql: str, parameters: Mapping[str, str | None], at: int | None = None) -> Answer:
+        """Answers a statement as of now, or as of a timestamp.
 
         Raises:
             UnknownTableError: it reads a table that does not exist.
@@ -108,7 +108,7 @@ class InformationSchema:
         if asks_time:
             name = asks_time[1] or ("" if self._google else "current_timestamp")
             return Answer(_metadata([(name, "TIMESTAMP")]), [[text(format_rfc3339(self._clock()))]])
-        self._update()
+        self._update(self._clock() if at is None else at)
         # In the PostgreSQL dialect the statement's $1 is the request's p1.
         known = {**parameters, **{name.removeprefix("p"): value for name, value in parameters.items()}}
         try:
@@ -131,9 +131,9 @@ class InformationSchema:
             [[_value(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)] for row in rows],
         )
 
-    def _update(self) -> None:
-        """Lists the functions and placements of now."""
-        listed = _content_at(self.scenario, self._clock())
+    def _update(self, at: int) -> None:
+        """Lists the functions and placements of a time."""
+        listed = _content_at(self.scenario, at)
         if listed != self._listed:
             self._listed = listed
             self._fill(listed)

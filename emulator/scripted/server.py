@@ -21,6 +21,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 
+from connector.core.timestamps import SECOND
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.directed_reads import DirectedReads
@@ -284,7 +285,7 @@ class _CallHandler(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library
             return node.session, self.tables.execute(request)
         if reads_change_stream(node.sql):
             _check_stream(node)
-        return node.session, self.engine.execute(node.sql, _parameters(node))
+        return node.session, self.engine.execute(node.sql, _parameters(node), _past(node.transaction))
 
     def _rows_of_keys(self, request: bytes) -> tuple[str, AsyncGenerator[bytes]]:
         node = _ReadRequest.FromString(request)
@@ -392,6 +393,14 @@ def _check_stream(node: types.ExecuteSqlRequest) -> None:
         raise invalid(_NOT_STRONG)
     if node.resume_token:
         raise invalid("Change stream queries cannot be resumed by a resume_token: query from a later start_timestamp.")
+
+
+def _past(transaction: types.TransactionSelector) -> int | None:
+    """Returns the timestamp of a single-use transaction that reads in the past."""
+    read_only = transaction.single_use.read_only
+    if not read_only.HasField("read_timestamp"):
+        return None
+    return int(read_only.read_timestamp.seconds) * SECOND + int(read_only.read_timestamp.nanos)
 
 
 def _parameters(node: types.ExecuteSqlRequest) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from operator import attrgetter
 
 import grpc
 
+from connector.core.timestamps import format_rfc3339
 from emulator.scenario.history import (
     Change,
     Children,
@@ -129,15 +130,17 @@ class ScriptedSpanner:
         self.scenario = replace(self.scenario, placements=placements.without(name, now))
         self._schema.scenario = replace(self._schema.scenario, placements=self.scenario.placements)
 
-    def describe(self, sql: str, parameters: Mapping[str, str | None]) -> Answer:
-        """Answers a statement about the database.
+    def describe(self, sql: str, parameters: Mapping[str, str | None], at: int | None = None) -> Answer:
+        """Answers a statement about the database, as of now or of a timestamp in the past.
 
         Raises:
             ScriptedError: Spanner would reject it.
         """
         self.statements += 1
+        if at is not None:
+            self.check_kept(at)
         try:
-            return self._schema.answer(sql, parameters)
+            return self._schema.answer(sql, parameters, at)
         except UnknownTableError as error:
             if self.scenario.dialect == "googlesql":
                 raise invalid(f"{error}: {sql}") from error
@@ -145,16 +148,32 @@ class ScriptedSpanner:
         except RefusedStatementError as error:
             raise invalid(f"{error}: {sql}") from error
 
-    async def execute(self, sql: str, parameters: Mapping[str, str | None]) -> AsyncGenerator[bytes]:
+    def check_kept(self, timestamp: int) -> None:
+        """Checks that the versions of a timestamp are kept.
+
+        Raises:
+            ScriptedError: they are older than the database's version retention period.
+        """
+        if timestamp < self.clock.now() - self.scenario.version_retention:
+            raise ScriptedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Read-only transaction timestamp {format_rfc3339(timestamp)}"
+                " has exceeded the maximum timestamp staleness",
+            )
+
+    async def execute(
+        self, sql: str, parameters: Mapping[str, str | None], at: int | None = None
+    ) -> AsyncGenerator[bytes]:
         """Yields the messages of a statement's answer; those of a change stream query as the clock reaches its records.
 
-        `parameters` are values by name: None for NULL, others in Spanner's text encoding.
+        `parameters` are values by name: None for NULL, others in Spanner's text encoding. `at` is the timestamp of a
+        read of the database's schema in the past.
 
         Raises:
             ScriptedError: the call ends with this error.
         """
         if not reads_change_stream(sql):
-            answer = self.describe(sql, parameters)
+            answer = self.describe(sql, parameters, at)
             columns = len(answer.rows[0]) if answer.rows else 1
             frames = self.framing.of_query(answer.metadata, sql, columns=columns)
             for message in frames.messages([value for row in answer.rows for value in row]):

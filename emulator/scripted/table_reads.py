@@ -20,7 +20,7 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Value as ProtoValue
 
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND
 from emulator.scenario.capture import reported_columns
 from emulator.scenario.contents_at import Rows, contents_at
 from emulator.scenario.history import ReportedColumn
@@ -86,7 +86,7 @@ class TableReads:
     def partition_query(self, request: bytes) -> bytes:
         """Divide a query into partitions."""
         node = _PartitionQueryRequest.FromString(request)
-        self._check_kept(self._timestamp_of(node.session, node.transaction.id))
+        self._engine.check_kept(self._timestamp_of(node.session, node.transaction.id))
         query = self._query(node.sql)
         tokens = [f"{query.table.name}/{number}/{self.partitions}" for number in range(self.partitions)]
         answer = _PartitionResponse(partitions=[{"partition_token": token.encode()} for token in tokens])
@@ -102,7 +102,7 @@ class TableReads:
         node = _ExecuteSqlRequest.FromString(request)
         timestamp = self._timestamp_of(node.session, node.transaction.id)
         query, token = self._query(node.sql), node.partition_token.decode()
-        self._check_kept(timestamp)
+        self._engine.check_kept(timestamp)
         rows = self._contents_at(timestamp)[query.table.name]
         if token:
             table, number, count = ([*token.rsplit("/", 2), "", ""])[:3]
@@ -120,7 +120,7 @@ class TableReads:
         """
         node = _ReadRequest.FromString(request)
         timestamp = self._timestamp(node.transaction.single_use.read_only)
-        self._check_kept(timestamp)
+        self._engine.check_kept(timestamp)
         table = self._table(node.table)
         query = _Query(table, self._columns(table, node.columns))
         keys = {orjson.dumps([_plain(value) for value in key.values]) for key in node.key_set.keys}
@@ -182,14 +182,6 @@ class TableReads:
         if owner != session:
             raise invalid("Invalid transaction: it is not one of this session.")
         return timestamp
-
-    def _check_kept(self, timestamp: int) -> None:
-        if timestamp < self._engine.clock.now() - self._scenario.version_retention:
-            raise ScriptedError(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"Read-only transaction timestamp {format_rfc3339(timestamp)}"
-                " has exceeded the maximum timestamp staleness",
-            )
 
     def _contents_at(self, timestamp: int) -> Rows:
         if timestamp not in self._contents:

@@ -268,7 +268,7 @@ async def _compare(
 ) -> None:
     """Reads and compares a span."""
     sink = ComparingSink(stream.source, tuple(stream.stream.tables), stream.filter, spool.rows(span), report.totals)
-    what = await stream.range_from(span.start, span.end)
+    what = await stream.range_from(span.start, span.end, was_read=True)
     async with (
         stream.scheduler(what, sink, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
         stop.draining(scheduler),

@@ -6,6 +6,7 @@ from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, function_of, partition_id
 from connector.errors import ConfigurationError, StreamError
 from connector.reader.placements.listing import FunctionList, FunctionLister
+from connector.reader.placements.vanished import judge, past_lists
 
 
 class StreamFunctions:
@@ -23,6 +24,8 @@ class StreamFunctions:
     def __init__(self, lister: FunctionLister, listed: FunctionList) -> None:
         self.lister = lister
         self.listed = listed
+        self._complete_at: int | None = None
+        """The timestamp of the last list with which a cut was completed."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -33,11 +36,22 @@ class StreamFunctions:
         """The id of a function's initial query."""
         return partition_id(INITIAL_TOKEN, function)
 
-    async def completed(self, cut: Iterable[CutPartition], watermark: int) -> tuple[CutPartition, ...]:
+    async def completed(
+        self, cut: Iterable[CutPartition], watermark: int, *, end: int | None = None, only_warns: bool = False
+    ) -> tuple[CutPartition, ...]:
         """Reads the list, and completes a cut at a watermark: :func:`completed_cut`.
+
+        Lists since the watermark show whether a placement came and went meanwhile.
+
+        Args:
+            cut: at the watermark.
+            watermark: Unix nanoseconds.
+            end: the last timestamp that is to be read; None for no end.
+            only_warns: whether a function that is gone is a warning alone.
 
         Raises:
             ConfigurationError: the cut is of another function than those of placements.
+            PlacementLostError: a function is gone that may have had records.
             StreamError: the list is not complete.
             SpannerCdcError: the list cannot be read.
         """
@@ -47,6 +61,10 @@ class StreamFunctions:
         if self.listed.unsettled:
             why = f"the read functions cannot be listed: {self.listed.unsettled}"
             raise StreamError(why, hint="Nothing was skipped. If a placement is being dropped, start again later.")
+        low = watermark if self._complete_at is None else max(watermark, self._complete_at)
+        found = await past_lists(self.lister, low, self.listed.at, {*self.names, *started}, end=end)
+        judge(found, low, is_new=any(one.token == INITIAL_TOKEN for one in at), only_warns=only_warns)
+        self._complete_at = self.listed.at
         return completed_cut(at, self.names, watermark)
 
 

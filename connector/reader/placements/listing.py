@@ -14,7 +14,7 @@ from connector.reader.placements.matching import (
     has_functions,
     match_functions,
 )
-from connector.spanner.discovery import ChangeStream, Metadata, current_timestamp
+from connector.spanner.discovery import ChangeStream, VersionedMetadata, current_timestamp
 
 _LISTED = (
     "SELECT 'function' AS kind, routine_name AS name FROM information_schema.routines"
@@ -57,7 +57,7 @@ class FunctionLister:
     """
 
     def __init__(
-        self, client: Metadata, dialect: Dialect, stream: ChangeStream, placements: Sequence[str] | None
+        self, client: VersionedMetadata, dialect: Dialect, stream: ChangeStream, placements: Sequence[str] | None
     ) -> None:
         self._client = client
         self._dialect = dialect
@@ -68,6 +68,7 @@ class FunctionLister:
         self._sql = _LISTED.format("" if schema is None else f" AND routine_schema = '{schema}'")
         self._rows: list[list[object]] | None = None
         self._matched = MatchedFunctions({})
+        self._past: dict[tuple[tuple[object, ...], ...], MatchedFunctions] = {}
         self._seen: dict[str, str] = {}
         """The placement of each function that was listed so far, which may be dropped before its function is."""
 
@@ -126,23 +127,27 @@ class FunctionLister:
             found = await self.read()
         return found
 
-    async def _match(self, rows: list[list[object]]) -> MatchedFunctions:
-        streams = {
-            str(name): False
-            for (name,) in await self._client.rows("SELECT change_stream_name FROM information_schema.change_streams")
+    async def as_of(self, timestamp: int) -> dict[str, str]:
+        """The placement of each function that was to be read as of a timestamp in the past, by the function.
+
+        Raises:
+            ConfigurationError: the name of a function could be of two streams or placements.
+            SpannerCdcError: Spanner does not answer, or refuses because it keeps no such version.
+        """
+        rows = await self._client.rows(self._sql, at=timestamp)
+        if rows == self._rows:
+            matched = self._matched
+        else:
+            key = tuple(map(tuple, rows))
+            matched = self._past[key] = self._past.get(key) or await self._matched_in(rows, timestamp)
+        return {
+            function: placement
+            for placement, function in matched.functions.items()
+            if self.placements is None or placement in self.placements
         }
-        for name, option, value in await self._client.rows(
-            "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options"
-        ):
-            if option == OPTION:
-                streams[str(name)] = has_functions({OPTION: str(value)})
-        matched = match_functions(
-            self._stream,
-            self._dialect,
-            streams=streams,
-            placements=[str(name) for kind, name in rows if kind == "placement"],
-            functions=sorted(str(name) for kind, name in rows if kind == "function"),
-        )
+
+    async def _match(self, rows: list[list[object]]) -> MatchedFunctions:
+        matched = await self._matched_in(rows)
         dropped = {self._seen[name]: name for name in matched.unknown if name in self._seen}
         self._seen |= {function: placement for placement, function in matched.functions.items()}
         return MatchedFunctions(
@@ -151,9 +156,30 @@ class FunctionLister:
             tuple(name for name in matched.missing if name not in self._seen.values()),
         )
 
+    async def _matched_in(self, rows: list[list[object]], at: int | None = None) -> MatchedFunctions:
+        """The functions in a list, compared with the streams of its time."""
+        streams = {
+            str(name): False
+            for (name,) in await self._client.rows(
+                "SELECT change_stream_name FROM information_schema.change_streams", at=at
+            )
+        }
+        for name, option, value in await self._client.rows(
+            "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options", at=at
+        ):
+            if option == OPTION:
+                streams[str(name)] = has_functions({OPTION: str(value)})
+        return match_functions(
+            self._stream,
+            self._dialect,
+            streams=streams,
+            placements=[str(name) for kind, name in rows if kind == "placement"],
+            functions=sorted(str(name) for kind, name in rows if kind == "function"),
+        )
+
 
 def lister_of(
-    client: Metadata, dialect: Dialect, stream: ChangeStream, placements: Sequence[str] | None
+    client: VersionedMetadata, dialect: Dialect, stream: ChangeStream, placements: Sequence[str] | None
 ) -> FunctionLister | None:
     """The lister of a change stream's read functions; None for a stream that has one function alone.
 

@@ -16,6 +16,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import StreamError, UnreachableError
 from connector.log import Log
 from connector.reader.placements.listing import FunctionList, FunctionLister
+from connector.reader.placements.vanished import judge, past_lists
 
 UNSETTLED = 300.0
 """Seconds after which a list that stays incomplete is an error."""
@@ -58,6 +59,7 @@ class FunctionsWatch:
         """Reads the list at intervals until it is cancelled; ``changed`` is called after each.
 
         Raises:
+            PlacementLostError: a function came and went between two lists.
             SpannerCdcError: the list cannot be read, or stays incomplete.
         """
         while True:
@@ -65,6 +67,7 @@ class FunctionsWatch:
             asked = time.time_ns()
             try:
                 found = await self._lister.read()
+                await self._look_back(found, graph)
             except UnreachableError as error:
                 _log.warning("the read functions cannot be listed now; the watermark waits", error=str(error))
                 cause = Cause("the read functions of the change stream cannot be listed", "", error.message, error.hint)
@@ -78,6 +81,13 @@ class FunctionsWatch:
             failing.healed(SPANNER, part=_PART)
             self._take(found, graph)
             changed()
+
+    async def _look_back(self, found: FunctionList, graph: PartitionGraph) -> None:
+        """Looks for functions that came and went since the last list, if that is long ago."""
+        since = graph.functions.listed_at
+        if since is not None and not found.unsettled:
+            known = {*found.functions.values(), *self._known}
+            judge(await past_lists(self._lister, since, found.at, known), since, is_new=False)
 
     def _failed(self, failing: RetryLog, cause: Cause, asked: int) -> None:
         now, proof = time.time_ns(), round(2 * self._interval * SECOND)

@@ -19,6 +19,10 @@ OF_ERRORS = {
         "new sink write it again."
     ),
     "NoSuchTableError": "Choose a timestamp at which the table or column existed, or leave it out.",
+    "PlacementLostError": (
+        "Continue after the gap that the line names. Rows of the placement that are elsewhere now come with the next"
+        " backfill. Drop placements while the reader runs."
+    ),
     "SinkError": (
         "Mend what the line names at the destination, then start again: it continues after what it has delivered."
     ),
@@ -62,6 +66,9 @@ OF_ALARMS = {
 
 OF_ACTIONS = {
     "a_packages_name_is_taken_twice": "Give the service an environment of its own.",
+    "a_placement_was_dropped_while_nothing": (
+        "Nothing, unless the placement got rows again before that: then [backfill](../backfill.md) their tables."
+    ),
     "a_read_function_does_not_answer": "Nothing, unless it lasts: the placement may be about to be dropped.",
     "a_table_that_was_created_after": "Nothing; compare it at a later timestamp.",
     "a_window_is_read_again": "Nothing, unless it lasts: check the network between executors and Spanner.",
@@ -80,6 +87,9 @@ OF_ACTIONS = {
     "dead_letter_with_unknown_column": "Mend the name of the column in the dead letter, if it was edited by hand.",
     "dead_letters_of_a_table_stay": "Do what the line names, and replay once more.",
     "drain_too_slow": "Nothing is lost. Raise `drain_timeout` if each stop takes longer.",
+    "earlier_lists_of_read_functions_are": (
+        "Nothing, unless a placement came and went in that time. A longer `version_retention_period` keeps the lists."
+    ),
     "epoch_is_a_gap": "[Backfill](../backfill.md) the tables, or accept the gap: it stays on record.",
     "internal_error_in_a_worker": "Report it, with the frames of `--verbose`. The worker is replaced.",
     "late_record": "See [late records](../operations.md#when-a-record-comes-too-late).",

@@ -1,6 +1,7 @@
 """A stream with a read function for each placement: what is printed and sealed, and what is refused."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.emulator.subjects import sample_of
 from tests.integration.commands import configuration, manifests, options, reading, run, tail
 from tests.integration.contract import Event
 from tests.integration.delivered import assert_delivered, in_unified_types, of_events, rows
+from tests.spark_sink.reading.windows.windows import brief_placement
 
 CAPTURE = "NEW_ROW_AND_OLD_VALUES"
 dialects = pytest.mark.parametrize("dialect", get_args(Dialect))
@@ -168,3 +170,30 @@ def test_an_audit_reads_the_placements_that_the_spool_is_of(tmp_path: Path) -> N
     assert by_path.code == 0, by_path.out.decode() + by_path.err
     assert other.code == 2
     assert f"is of the placements {DEFAULT}, not of all placements" in other.err
+
+
+def test_a_placement_that_came_and_went_while_the_daemon_was_down_is_a_gap_on_record(tmp_path: Path) -> None:
+    """Nothing is read on in silence; from the gap on, everything is read."""
+    scenario, gone = brief_placement(time.time_ns() - 70 * SECOND)
+    origin, emptied = scenario.history.origin, scenario.emptied[gone.name]
+    with ScriptedServer.started(scenario, begins=origin + 3 * SECOND, speed=0.05) as server:
+        path = config(tmp_path, sample_of(server), scenario, end=format_rfc3339(origin + 2 * SECOND))
+        done = run("read", path)
+        assert done.code == 0, done.err
+    with ScriptedServer.started(scenario, begins=emptied + SECOND) as server:
+        server.engine.drop_placement(gone.name)
+        path = config(tmp_path, sample_of(server), scenario)
+        before = manifests(tmp_path / "spool")
+        lost = run("read", path)
+        assert manifests(tmp_path / "spool") == before
+        command = re.search(r"spanner-cdc (spool \S+ --restart-at \S+Z)\.$", lost.complaint)
+        assert command is not None, lost.complaint
+        restarted = run(*command[1].split())
+        assert restarted.code == 0, restarted.err
+        done = run("read", path)
+        assert done.code == 0, done.err
+    assert lost.code == 3
+    assert f"placement {gone.name} was dropped before it was read" in lost.complaint
+    low, high = before[-1].watermark_high, manifests(tmp_path / "spool")[len(before)].watermark_high
+    found = [row for manifest in manifests(tmp_path / "spool") for row in rows(tmp_path / "spool", manifest)]
+    assert len(found) == sum(not low < mod.commit_timestamp_ns <= high for mod in scenario.committed)

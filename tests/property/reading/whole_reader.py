@@ -25,6 +25,7 @@ from connector.core.epoch import SealedEpoch, incomplete_transactions, minute_en
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord
 from connector.core.timestamps import SECOND
+from connector.errors import StreamError
 from connector.reader.change_stream import WINDOW
 from connector.reader.flow_control import FlowControl
 from connector.reader.placements.first_starts import FirstStarts
@@ -66,9 +67,12 @@ class EngineClient:
     def database(self) -> str:
         return "projects/p/instances/i/databases/d"
 
-    async def rows(self, sql: str) -> list[list[object]]:
+    async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         await asyncio.sleep(0.005)
-        answer = self._engine.describe(sql, {})
+        try:
+            answer = self._engine.describe(sql, {}, at)
+        except ScriptedError as error:
+            raise StreamError(error.message) from error
         return [[Value.FromString(cell).string_value for cell in row] for row in answer.rows]
 
     async def stream(

@@ -11,13 +11,21 @@ import yaml
 from pyspark.sql import SparkSession
 
 from connector.config.loading import validated
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import in_process, read
 from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
-from connector.errors import ConfigurationError, DataLostError, SpannerCdcError, SpoolInUseError, StreamError
+from connector.errors import (
+    ConfigurationError,
+    DataLostError,
+    PlacementLostError,
+    SpannerCdcError,
+    SpoolInUseError,
+    StreamError,
+)
 from connector.reader.stopping import StopRequest
 from connector.spool.manifest import FUNCTIONS_VERSION
 from connector.spool.reading import Spool
+from emulator import ScriptedServer
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
 from spark_sink.reading.windows import reading
@@ -26,7 +34,7 @@ from spark_sink.reading.windows.reading import on_executors
 from spark_sink.reading.windows.shares import TaskError
 from spark_sink.reading.windows.task import WindowSetup
 from tests.property.refilled import Refilled
-from tests.spark_sink.reading.windows.windows import configured, done, manifests, served
+from tests.spark_sink.reading.windows.windows import brief_placement, configured, done, events, manifests, served
 
 every_kind = pytest.mark.parametrize(
     ("mode", "dialect"), [(mode, dialect) for mode in get_args(PartitionMode) for dialect in get_args(Dialect)]
@@ -70,6 +78,27 @@ def test_executors_lose_nothing_of_a_placement_that_is_left_and_gets_partitions_
         config = configured(tmp_path / "executors", scenario, server)
         assert len(done(config, on_executors(spark))) == len(scenario.committed)
     assert refilled.__dict__["count"] > 0
+
+
+@pytest.mark.parametrize("is_on_executors", [False, True])
+def test_a_placement_that_came_and_went_while_nothing_was_read_ends_the_next_run_with_one_line(
+    spark: SparkSession, tmp_path: Path, *, is_on_executors: bool
+) -> None:
+    reader = on_executors(spark) if is_on_executors else in_process
+    scenario, gone = brief_placement(time.time_ns() - 70 * SECOND)
+    origin = scenario.history.origin
+    with ScriptedServer.started(scenario, begins=origin + 3 * SECOND, speed=0.05) as server:
+        end = {"end": format_rfc3339(origin + 2 * SECOND)}
+        before = done(configured(tmp_path, scenario, server, **end), reader)
+    assert before
+    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
+        server.engine.drop_placement(gone.name)
+        config = configured(tmp_path, scenario, server)
+        with pytest.raises(PlacementLostError) as caught:
+            done(config, reader)
+    assert f"placement {gone.name} was dropped before it was read: its read function " in caught.value.message
+    assert f"spanner-cdc spool {config.spool.path} --restart-at 20" in caught.value.hint
+    assert events(config) == before
 
 
 @pytest.mark.usefixtures("pandas")

@@ -18,7 +18,8 @@ from connector.reader.stopping import StopRequest
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from emulator import Scenario, ScriptedServer
-from emulator.scenario.history import PartitionMode
+from emulator.scenario.history import Change, PartitionMode
+from emulator.scenario.placements import Placement
 from emulator.workload.tables import Dialect
 
 SECONDS = 20
@@ -50,6 +51,30 @@ def served(
     scenario = replace(scenario, tables=scenario.tables[unknown:])  # the first are created while it is read
     with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
         yield scenario, server
+
+
+def brief_placement(origin: int) -> tuple[Scenario, Placement]:
+    """Returns a history in which a placement is created, gets rows, and is emptied."""
+    for seed in range(51, 99):
+        scenario = Scenario.generate(
+            seed,
+            origin=origin,
+            seconds=40,
+            mode="MUTABLE_KEY_RANGE",
+            dialect="googlesql",
+            transactions=300,
+            churn=30,
+            placements=4,
+        )
+        with_records = {
+            partition.placement
+            for partition in scenario.history.partitions.values()
+            if any(isinstance(event, Change) for event in partition.events)
+        }
+        for one in scenario.placements.each if scenario.placements else ():
+            if one.emptied and one.created > origin + 5 * SECOND and one.name in with_records:
+                return scenario, one
+    raise AssertionError("no seed has such a placement")
 
 
 def configured(folder: Path, scenario: Scenario, server: ScriptedServer, **source: object) -> Config:
