@@ -1,0 +1,1 @@
+"""The sink between servers of Spanner Omni."""
