@@ -137,6 +137,11 @@ def _unless_omni(context: click.Context, option: click.Parameter, value: str | N
 
 def database_options(command: Command) -> Command:
     """Adds the options that name a database and its server, passed by the names that the section ``source`` has."""
+    return server_options(click.option("--database", required=True, help="Name of the database.")(command))
+
+
+def server_options(command: Command) -> Command:
+    """Adds the options that name a server and an instance, passed by the names that the section ``source`` has."""
 
     def wrapped(
         *,
@@ -170,7 +175,6 @@ def database_options(command: Command) -> Command:
             is_eager=True,
             help="The service or an emulator, or Spanner Omni at --endpoint.",
         ),
-        click.option("--database", required=True, help="Name of the database."),
         click.option(
             "--instance", callback=_unless_omni, help="Name of the Spanner instance; of Spanner Omni default."
         ),

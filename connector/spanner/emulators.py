@@ -1,4 +1,4 @@
-"""Emulators of Spanner: their addresses, and Google's library with one, on channels that use no proxy."""
+"""Emulators of Spanner: their addresses, and Google's library on a channel of ours, to them and to other servers."""
 
 from collections.abc import Sequence
 
@@ -40,17 +40,18 @@ def checked_address(host: str, section: str) -> str:
     return host
 
 
-class EmulatorClient(spanner.Client):
-    """Google's client of one emulator, whatever the environment names; it sends no metrics.
+class ChannelClient(spanner.Client):
+    """Google's client on one channel, whatever the environment names; it sends no metrics.
 
     It connects at the first call. The library's own channels to an emulator would use the environment's proxy.
 
     Args:
-        host: the emulator's ``host:port``.
+        channel: to the server, with its credentials.
+        host: the server's ``host:port``.
         project: the project's id.
     """
 
-    def __init__(self, host: str, project: str) -> None:
+    def __init__(self, channel: grpc.Channel, host: str, project: str) -> None:
         super().__init__(
             project=project,
             credentials=AnonymousCredentials(),
@@ -58,7 +59,6 @@ class EmulatorClient(spanner.Client):
             disable_builtin_metrics=True,
         )
         self._emulator_host = self._host = host
-        channel = grpc.insecure_channel(host, options=DIRECT_CHANNEL)
         self._instance_admin_api = InstanceAdminClient(transport=InstanceAdminGrpcTransport(channel=channel))
         self._database_admin_api = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=channel))
         self.spanner_api = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
@@ -66,10 +66,22 @@ class EmulatorClient(spanner.Client):
     def instance(  # type: ignore[override]  # fewer options
         self, instance_id: str, configuration_name: str | None = None, *, node_count: int | None = None
     ) -> Instance:
-        """An instance of the emulator."""
+        """An instance of the server."""
         return _Instance(  # type: ignore[no-untyped-call]  # the library's
             instance_id, self, configuration_name, node_count=node_count, emulator_host=self._emulator_host
         )
+
+
+class EmulatorClient(ChannelClient):
+    """Google's client of one emulator.
+
+    Args:
+        host: the emulator's ``host:port``.
+        project: the project's id.
+    """
+
+    def __init__(self, host: str, project: str) -> None:
+        super().__init__(grpc.insecure_channel(host, options=DIRECT_CHANNEL), host, project)
 
 
 class _Instance(Instance):
@@ -80,7 +92,7 @@ class _Instance(Instance):
         *,
         database_dialect: int = DatabaseDialect.DATABASE_DIALECT_UNSPECIFIED,
     ) -> Database:
-        """A database of the emulator."""
+        """A database of the server."""
         found: Database = super().database(  # type: ignore[no-untyped-call]
             database_id, ddl_statements, database_dialect=database_dialect
         )

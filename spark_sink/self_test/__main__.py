@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
 from connector import log
+from connector.config.omni import NAME
 from connector.process import EMULATOR_HOST
 from spark_sink.self_test.commands import PROGRAM
 from spark_sink.self_test.options import MODES, Names, Options
@@ -25,6 +27,9 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
         program: runs ``spanner-cdc``.
     """
     given = vars(_parser().parse_args(arguments))
+    if given["edition"] == "omni":
+        given |= {"emulator_host": None, "project": given["project"] or NAME, "instance": given["instance"] or NAME}
+    given["tls"] = _tls(given)
     as_json, verbose, style = given.pop("json"), given.pop("verbose"), given.pop("log_format")
     log.configure(json=style == "json", verbose=verbose)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,6 +54,12 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
     return code
 
 
+def _tls(given: dict[str, Any]) -> dict[str, str] | None:
+    """The option ``tls`` of a configuration."""
+    files = {name: path for name in ("ca", "certificate", "key") if (path := given.pop(f"tls_{name}"))}
+    return files if files or given["tls"] else None
+
+
 def _say(line: str) -> None:
     sys.stderr.write(f"self-test: {line}\n")
     sys.stderr.flush()
@@ -56,9 +67,11 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spanner-cdc self-test")
-    parser.add_argument("--project", required=True)
-    parser.add_argument("--instance", required=True)
-    for name in ("database", "dataset", "bigquery-project", "bucket", "endpoint"):
+    parser.add_argument("--edition", choices=["cloud", "omni"], default="cloud")
+    parser.add_argument("--tls", action="store_true")
+    for name in ("tls-ca", "tls-certificate", "tls-key", "token-file"):
+        parser.add_argument(f"--{name}")
+    for name in ("project", "instance", "database", "dataset", "bigquery-project", "bucket", "endpoint"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--emulator-host", default=os.environ.get(EMULATOR_HOST))
     for name in ("bigquery-endpoint", "bigquery-grpc-endpoint"):

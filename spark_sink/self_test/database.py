@@ -15,10 +15,13 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from grpc import StatusCode
 
+from connector.config import SourceConfig
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from connector.process import EMULATOR_HOST
-from connector.spanner.emulators import EmulatorClient
+from connector.spanner.blocking import BlockingClient
+from connector.spanner.client import ADMIN
+from connector.spanner.emulators import ChannelClient, EmulatorClient
 from spark_sink.self_test.errors import words_of
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.splits import AskedSplits, ask_for_splits
@@ -130,12 +133,7 @@ class TestDatabase:
             os.environ[EMULATOR_HOST] = options.emulator_host
         else:
             os.environ.pop(EMULATOR_HOST, None)
-        endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
-        client: spanner.Client
-        if options.emulator_host:
-            client = EmulatorClient(options.emulator_host, options.project)
-        else:
-            client = spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
+        client = _client(options)
         instance = _instance(client, options, left)
         if options.database is None:
             made = _create_database(instance, options, names, left)
@@ -226,7 +224,7 @@ class TestDatabase:
         """Creates things, each with its kind, name and statement; they are dropped unless the whole database is."""
         for kind, name, _ in made if self.options.database is not None else ():
             drop = f"DROP {kind} {name}"
-            command = f"gcloud spanner databases ddl update {self.id} {_flags(self.options)} --ddl='{drop}'"
+            command = _by_hand(self.options, f"databases ddl update {self.id} --ddl='{drop}'", drop)
             left.add(f"{kind.lower()} {name}", command, partial(self._drop, drop))
         self._ddl(*(statement for _, _, statement in made))
 
@@ -238,8 +236,27 @@ class TestDatabase:
         self.database.update_ddl(statements).result(timeout=_TIMEOUT)
 
 
-def _flags(options: Options) -> str:
-    return f"--project={options.project} --instance={options.instance}"
+def _by_hand(options: Options, command: str, statement: str) -> str:
+    """The command that deletes something: Google's, or what to run on a server of Spanner Omni."""
+    if options.is_omni:
+        return f"{statement}, on the server {options.endpoint}"
+    return f"gcloud spanner {command} --project={options.project} --instance={options.instance}"
+
+
+def _client(options: Options) -> spanner.Client:
+    """Google's client of the server.
+
+    Raises:
+        SpannerCdcError: the options of Spanner Omni are invalid.
+    """
+    if options.emulator_host:
+        return EmulatorClient(options.emulator_host, options.project)
+    if options.is_omni:
+        source = SourceConfig.model_validate({**options.server, "database": "any", "change_stream": "any"})
+        channel = BlockingClient(source.address, scopes=ADMIN).channel
+        return ChannelClient(channel, source.address.host, options.project)
+    endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
+    return spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
 
 
 def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:
@@ -250,6 +267,8 @@ def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Inst
     """
     config = f"{client.project_name}/instanceConfigs/emulator-config"
     instance: Instance = client.instance(options.instance, config, node_count=1)
+    if options.is_omni:
+        return instance  # each server has one
     try:
         client.instance_admin_api.get_instance(name=instance.name, retry=None, timeout=_FIRST_TIMEOUT)
     except NotFound:
@@ -269,6 +288,7 @@ def _create_database(instance: Instance, options: Options, names: Names, left: L
         with suppress(NotFound):
             database.drop()
 
-    left.add(f"database {names.database}", f"gcloud spanner databases delete {names.database} {_flags(options)}", drop)
+    command = _by_hand(options, f"databases delete {names.database}", f"DROP DATABASE `{names.database}`")
+    left.add(f"database {names.database}", command, drop)
     database.create().result(timeout=_TIMEOUT)
     return database

@@ -1,6 +1,7 @@
 """The options of a self-test, and the names of what it creates."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MODES = ("merge", "merge-load", "append-only", "changelog")
@@ -43,7 +44,10 @@ class Options:
         bucket: of Cloud Storage, ``gs://bucket`` or its name; None to omit it.
         dialect: of the database that is made, ``googlesql`` or ``postgresql``.
         emulator_host: an emulator's address; None for the service.
-        endpoint: a regional or private endpoint of Spanner.
+        endpoint: a regional or private endpoint of Spanner, or the address of a server of Spanner Omni.
+        edition: ``cloud`` or ``omni``.
+        tls: of a server of Spanner Omni, as in a configuration; None for plain text.
+        token_file: with the token of a user of such a server.
         bigquery_endpoint: an emulator's REST address; None for the service.
         bigquery_grpc_endpoint: likewise for rows.
         modes: of the BigQuery sink.
@@ -60,11 +64,37 @@ class Options:
     dialect: str = "googlesql"
     emulator_host: str | None = None
     endpoint: str | None = None
+    edition: str = "cloud"
+    tls: Mapping[str, str] | None = None
+    token_file: str | None = None
     bigquery_endpoint: str | None = None
     bigquery_grpc_endpoint: str | None = None
     modes: tuple[str, ...] = MODES
     with_spark: bool = True
     seed: int = field(default_factory=lambda: secrets.randbelow(10**6))
+
+    @property
+    def server(self) -> dict[str, object]:
+        """The options of a configuration that name the server."""
+        found: dict[str, object] = {"project": self.project, "instance": self.instance, "endpoint": self.endpoint}
+        if self.is_omni:
+            found |= {"edition": self.edition, "tls": None if self.tls is None else dict(self.tls)}
+            found |= {"token_file": self.token_file}
+        return found
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of a command line that name the server."""
+        given = {"--edition": self.edition, "--project": self.project, "--instance": self.instance}
+        given |= {f"--tls-{name}": path for name, path in (self.tls or {}).items()}
+        given |= {"--endpoint": self.endpoint or "", "--token-file": self.token_file or ""}
+        flags = [] if self.tls is None else ["--tls"]
+        return [*flags, *(text for name, value in given.items() if value for text in (name, value))]
+
+    @property
+    def is_omni(self) -> bool:
+        """True for a server of Spanner Omni."""
+        return self.edition == "omni"
 
     @property
     def bucket_url(self) -> str | None:
@@ -87,6 +117,8 @@ class Options:
                 f"makes tables {names.prefix}... in BigQuery's dataset {project}.{self.dataset}, and deletes them"
             )
         emulated = self.emulator_host is not None
+        if self.is_omni and not self.dataset and not self.bucket:
+            return [*lines, "costs nothing: it uses a server of Spanner Omni for some minutes"]
         lines.append(
             "costs nothing: it runs against an emulator"
             if emulated and not self.dataset and not self.bucket

@@ -54,16 +54,8 @@ class StreamReading:
 
     def source(self, kind: str, **more: object) -> dict[str, object]:
         """The section ``source`` of a configuration that reads a change stream."""
-        options = self.test.options
-        return {
-            "project": options.project,
-            "instance": options.instance,
-            "database": self.test.id,
-            "change_stream": self.test.names.of(kind),
-            "endpoint": options.endpoint,
-            "workers": 1,
-            **more,
-        }
+        named = {"database": self.test.id, "change_stream": self.test.names.of(kind)}
+        return {**self.test.options.server, **named, "workers": 1, **more}
 
     def configured(self, name: str, spool: Path, source: Mapping[str, object], **more: object) -> Path:
         """Writes a configuration with its own spool, for a process that runs beside others."""
@@ -83,20 +75,29 @@ class StreamReading:
         Raises:
             CommandError: it does not start.
         """
-        path = self.configured(f"live-{kind}", self.spool_of(kind), self.source(kind))
+        path = self._config_of(kind)
         with self.commands.started("read", path, "--stdin-lifeline") as running:
             daemon = Daemon(running, Spool.at(self.spool_of(kind)))
             running.until(daemon.has_started, "its start is recorded", _START_PATIENCE)
             yield daemon
 
+    def _config_of(self, kind: str) -> Path:
+        """The configuration of the daemon that reads a change stream."""
+        return self.configured(f"live-{kind}", self.spool_of(kind), self.source(kind))
+
+    @property
+    def is_emulated(self) -> bool:
+        """True for the official emulator, which skips a transaction now and then, and keeps no tags."""
+        return self.test.options.emulator_host is not None
+
     def check_spool(self, kind: str, end: int) -> None:
         """Compares a spool with what was committed, and with a second read of the change stream (``audit``)."""
         differences = self._spool_differences(kind)
-        if differences and self.test.options.emulator_host and self._skipped(differences):
+        if differences and self.is_emulated and self._skipped(differences):
             self._read_again(kind, end)
             differences = self._spool_differences(kind)
         self.compared(f"daemon and spool of the stream {kind}", differences, self._mods())
-        done = self.commands.run("audit", self.spool_of(kind), "--json")
+        done = self.commands.run("audit", self._config_of(kind), "--json")
         if done.code in (0, 1):
             node = json.loads(done.out)
             found = tuple(json.dumps(one) for one in node["first_findings"])
@@ -108,7 +109,7 @@ class StreamReading:
 
     def check_tail(self, kind: str, start: int, end: int) -> list[Event]:
         """Reads a change stream from ``start`` to ``end``, in the past, and compares; returns its events."""
-        arguments = ["--project", self.test.options.project, "--instance", self.test.options.instance]
+        arguments = self.test.options.arguments
         arguments += ["--database", self.test.id, "--change-stream", self.test.names.of(kind)]
         arguments += ["--start", format_rfc3339(start), "--end", format_rfc3339(end)]
         name = f"tail of the stream {kind}"
@@ -146,7 +147,7 @@ class StreamReading:
     @property
     def tags(self) -> bool:
         """True if the server keeps transaction tags; the emulator does not."""
-        return self.test.options.emulator_host is None
+        return not self.is_emulated
 
     def compared(self, name: str, differences: list[str], count: int) -> None:
         """Adds the check of a comparison of ``count`` mods."""

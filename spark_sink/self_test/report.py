@@ -92,7 +92,7 @@ class SelfTestReport:
             lines += [f"             {difference}" for difference in check.differences[:MOST_SHOWN]]
             if len(check.differences) > MOST_SHOWN:
                 lines.append(f"             and {len(check.differences) - MOST_SHOWN} more: --json has them all")
-        server = "emulator" if self.options.emulator_host else "service"
+        server = "emulator" if self.options.emulator_host else "server" if self.options.is_omni else "service"
         lines += ["", f"Seen of the {server}"]
         lines += [f"  {one.verdict.value:<10} {one.about}: {one.detail}" for one in self.observations]
         if self.left_over:

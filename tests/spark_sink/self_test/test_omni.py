@@ -1,0 +1,102 @@
+"""`spanner-cdc self-test` against Spanner Omni: an emulator with its names, in plain text, with TLS and with mTLS."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from emulator import Emulator, connect
+from spark_sink.self_test import __main__ as command
+from spark_sink.self_test import database
+from spark_sink.self_test.probes import change_stream
+from spark_sink.self_test.reading import StreamReading
+from spark_sink.self_test.values import Limits
+from tests.connector.spanner.omni.relayed import context_of, relayed
+from tests.connector.spanner.omni.served import Authority
+from tests.integration.servers import emulator as emulator
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command takes signals in this process; another emulator in the environment is not used."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:9")
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def default_instance(emulator: Emulator) -> Iterator[str]:
+    """The address of a server that has the one instance of Omni."""
+    client = connect(emulator.host, "default")
+    instance = client.instance("default", f"{client.project_name}/instanceConfigs/emulator-config", node_count=1)
+    instance.create().result(timeout=60)
+    yield emulator.host
+    assert list(instance.list_databases()) == []
+    instance.delete()
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is known to be an emulator only here: it keeps no tags, and some values end it."""
+    monkeypatch.setattr(change_stream, "WATCHED", 0.5)
+    monkeypatch.setattr(StreamReading, "is_emulated", property(lambda _: True))
+    monkeypatch.setattr(database, "Limits", lambda _, digits: Limits(True, digits))
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(("kind", "dialect"), [("plain", "googlesql"), ("tls", "postgresql"), ("mutual", "googlesql")])
+def test_it_is_good_over_each_connection_and_prints_the_answers_word_for_word(
+    default_instance: str, tmp_path: Path, kind: str, dialect: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority.named(tmp_path, "authority")
+    arguments = ["--edition", "omni", "--dialect", dialect, "--json", "--seed", "0", "--without-spark"]
+    with ExitStack() as stack:
+        host = default_instance
+        if kind != "plain":
+            context = context_of(authority, authority.issue("server"), of_clients=kind == "mutual")
+            host = stack.enter_context(relayed(host, context))
+            arguments += ["--tls-ca", str(authority.ca)]
+        if kind == "mutual":
+            client = authority.issue("client")
+            arguments += ["--tls-certificate", str(client.certificate), "--tls-key", str(client.key)]
+        code = command.main([*arguments, "--endpoint", host])
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert code == 0, report
+    assert [(one["name"], one["status"]) for one in report["checks"]] == [
+        ("daemon and spool of the stream whole", "good"),
+        ("audit of the spool of the stream whole", "good"),
+        ("tail of the stream whole", "good"),
+        ("tail of the stream changed", "good"),
+        ("tail of the stream mutable", "skipped"),
+        ("sinks", "skipped"),
+    ]
+    seen = {one["about"]: one["detail"] for one in report["observations"]}
+    assert seen["splits that are asked for by AddSplitPoints"].startswith("refused: UNIMPLEMENTED")
+    assert seen["a heartbeat of 100 ms (IMMUTABLE_KEY_RANGE)"].startswith("accepted: ")
+    assert any("too far in the past" in detail for detail in seen.values())
+    assert "costs nothing: it uses a server of Spanner Omni" in err
+    assert "in instance default/default" in err
+    assert os.environ.get("SPANNER_EMULATOR_HOST") != default_instance
+
+
+def test_a_server_that_wants_encryption_ends_it_with_one_line(
+    default_instance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, other = Authority.named(tmp_path, "authority"), Authority.named(tmp_path, "other")
+    with relayed(default_instance, context_of(authority, authority.issue("server"))) as host:
+        code = command.main(
+            ["--edition", "omni", "--endpoint", host, "--tls-ca", str(other.ca), "--json", "--without-spark"]
+        )
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert "certificate" in report["error"].lower()
+    assert report["left_over"] == []
