@@ -8,20 +8,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from google.api_core.exceptions import GoogleAPICallError, NotFound
+from google.api_core.exceptions import GoogleAPICallError, NotFound, ServiceUnavailable
 from google.cloud import spanner
 from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient, DatabaseDialect
 from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.instance import Instance
 from grpc import StatusCode
 
-from connector.config import SourceConfig
+from connector.config.address import DatabaseAddress
+from connector.config.loading import validated
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from connector.process import EMULATOR_HOST
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import ADMIN
 from connector.spanner.emulators import ChannelClient, EmulatorClient
+from connector.spanner.omni.handshake import refused_connection
 from spark_sink.self_test.errors import words_of
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.splits import AskedSplits, ask_for_splits
@@ -247,16 +249,30 @@ def _client(options: Options) -> spanner.Client:
     """Google's client of the server.
 
     Raises:
-        SpannerCdcError: the options of Spanner Omni are invalid.
+        SpannerCdcError: the options of the server are invalid, or one of Spanner Omni does not answer.
     """
+    address = validated({"source": {**options.server, "database": "any", "change_stream": "any"}}).source.address
     if options.emulator_host:
         return EmulatorClient(options.emulator_host, options.project)
     if options.is_omni:
-        source = SourceConfig.model_validate({**options.server, "database": "any", "change_stream": "any"})
-        channel = BlockingClient(source.address, scopes=ADMIN).channel
-        return ChannelClient(channel, source.address.host, options.project)
+        return _omni_client(options, address)
     endpoint = {"api_endpoint": options.endpoint} if options.endpoint else None
     return spanner.Client(project=options.project, client_options=endpoint, disable_builtin_metrics=True)
+
+
+def _omni_client(options: Options, address: DatabaseAddress) -> spanner.Client:
+    """Google's client of a server of Spanner Omni, which answers.
+
+    Raises:
+        SpannerCdcError: it does not.
+    """
+    client = ChannelClient(BlockingClient(address, scopes=ADMIN).channel, address.host, options.project)
+    instance = f"projects/{options.project}/instances/{options.instance}"
+    try:
+        client.database_admin_api.list_databases(parent=instance, retry=None, timeout=_FIRST_TIMEOUT)
+    except ServiceUnavailable as error:
+        raise refused_connection(address, words_of(error)) from error
+    return client
 
 
 def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:

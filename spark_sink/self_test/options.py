@@ -76,11 +76,9 @@ class Options:
     @property
     def server(self) -> dict[str, object]:
         """The options of a configuration that name the server."""
-        found: dict[str, object] = {"project": self.project, "instance": self.instance, "endpoint": self.endpoint}
-        if self.is_omni:
-            found |= {"edition": self.edition, "tls": None if self.tls is None else dict(self.tls)}
-            found |= {"token_file": self.token_file}
-        return found
+        named = {"project": self.project, "instance": self.instance, "endpoint": self.endpoint}
+        tls = None if self.tls is None else dict(self.tls)
+        return {"edition": self.edition, **named, "tls": tls, "token_file": self.token_file}
 
     @property
     def arguments(self) -> list[str]:

@@ -8,6 +8,7 @@ function whose partitions have all ended is asked again in the same way, for as 
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from connector.core.health.retries import SPANNER, Cause, RetryLog
 from connector.core.partitions import Partition, PartitionGraph
@@ -83,11 +84,17 @@ class FunctionsWatch:
             changed()
 
     async def _look_back(self, found: FunctionList, graph: PartitionGraph) -> None:
-        """Looks for functions that came and went since the last list, if that is long ago."""
+        """Looks for functions that came and went since the last list, if that is long ago.
+
+        One with partitions is read to its end, or is an error. One that was known to have none may have got some.
+        """
         since = graph.functions.listed_at
-        if since is not None and not found.unsettled:
-            known = {*found.functions.values(), *self._known}
-            judge(await past_lists(self._lister, since, found.at, known), since, is_new=False)
+        if since is None or found.unsettled:
+            return
+        busy = _functions_of(partition for partition in graph if not partition.is_empty)
+        lists = await past_lists(self._lister, since, found.at, {*found.functions.values(), *busy})
+        vanished = (replace(one, was_there=one.was_there or one.function in self._known) for one in lists.vanished)
+        judge(replace(lists, vanished=tuple(vanished)), since, is_new=False)
 
     def _failed(self, failing: RetryLog, cause: Cause, asked: int) -> None:
         now, proof = time.time_ns(), round(2 * self._interval * SECOND)

@@ -97,6 +97,22 @@ def test_a_server_that_wants_encryption_ends_it_with_one_line(
             ["--edition", "omni", "--endpoint", host, "--tls-ca", str(other.ca), "--json", "--without-spark"]
         )
     report = json.loads(capsys.readouterr().out)
-    assert code == 1
-    assert "certificate" in report["error"].lower()
+    assert code == 2
+    assert report["error"].startswith("source.tls.ca: ")
+    assert f"{host} is signed by none that {other.ca} has" in report["error"]
     assert report["left_over"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--edition", "omni"], "source.endpoint: is needed with edition omni"),
+        (["--edition", "omni", "--endpoint", "h:1", "--project", "p"], "source.project: 'p': edition omni has only"),
+        (["--project", "p", "--instance", "i", "--tls"], "source.tls: is for edition omni"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([*options, "--json", "--without-spark"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"].startswith(error)

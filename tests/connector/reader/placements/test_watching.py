@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -10,7 +11,7 @@ from connector.core.health.retries import SPANNER, Retry, RetryLog
 from connector.core.partitions import CutPartition, PartitionGraph
 from connector.core.records import partition_id
 from connector.core.timestamps import SECOND
-from connector.errors import UnreachableError
+from connector.errors import PlacementLostError, UnreachableError
 from connector.reader.placements.listing import FunctionList, FunctionLister
 from connector.reader.placements.watching import FunctionsWatch
 from tests.property import virtual_time
@@ -77,3 +78,42 @@ def test_a_list_that_fails_is_an_alarm_within_a_minute_and_ends_with_the_next_li
     assert [retry.what for retry in failing] == [SPANNER]
     assert why in str(failing[0].cause)
     assert healed == []
+
+
+class Gap(Lister):
+    """The list of a minute later, with G in between."""
+
+    def __init__(self, newest: FunctionList, function: str) -> None:
+        super().__init__(newest, 0)
+        self._function = function
+
+    async def as_of(self, timestamp: int) -> dict[str, str]:
+        return {"F": "default"} | ({self._function: "eu"} if 10 * SECOND < timestamp < 40 * SECOND else {})
+
+
+def after_a_gap(function: str, *, is_known: bool) -> None:
+    newest = FunctionList(60 * SECOND, {"default": "F"}, ("default",))
+    watch = FunctionsWatch(cast("FunctionLister", Gap(newest, function)), SETTLED, SECOND)
+    cut = [CutPartition(partition_id("a", "F"), 10)]
+    graph = PartitionGraph(cut, watermark=9)
+    if is_known:
+        graph.functions.has_ended(partition_id("", function))
+    watch.begin(graph)
+
+    async def run() -> None:
+        await asyncio.wait_for(watch.watch(graph, lambda: None, RetryLog()), 3)
+
+    with suppress(TimeoutError):
+        virtual_time.run(run())
+
+
+def test_a_function_that_came_and_went_between_two_lists_ends_reading() -> None:
+    with pytest.raises(PlacementLostError, match="its read function G was listed as of"):
+        after_a_gap("G", is_known=False)
+
+
+def test_a_function_without_partitions_that_went_between_two_lists_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    after_a_gap("G", is_known=True)
+    assert "a placement was dropped while nothing was read" in caplog.text
