@@ -2,6 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -21,6 +25,7 @@ from spark_sink.self_test.probes.change_stream import (
     refusals,
 )
 from spark_sink.self_test.report import SelfTestVerdict
+from tests.connector.spanner.omni.served import Authority, mutual, source_of
 from tests.emulator.subjects import sample_of
 
 Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
@@ -28,23 +33,54 @@ LATE = "a query that ends in two hours ({})"
 NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}
 
 
+@contextmanager
+def served(
+    scenario: Scenario, edition: str, begins: int, folder: Path
+) -> Iterator[tuple[ScriptedServer, SourceConfig]]:
+    """A server of an edition, and the source that it is."""
+    if edition == "cloud":
+        with ScriptedServer.started(scenario, begins=begins) as server:
+            yield (
+                server,
+                SourceConfig(
+                    project=scenario.project,
+                    instance=scenario.instance,
+                    database=scenario.database,
+                    change_stream=scenario.change_stream,
+                    emulator_host=server.host,
+                ),
+            )
+        return
+    named = replace(scenario, project="default", instance="default")
+    authority = Authority.named(folder, "authority")
+    of_clients = "certificates" in edition
+    credentials, options = None, {}
+    if "plain" not in edition:
+        credentials = authority.credentials(authority.issue("server"), of_clients=of_clients)
+        tls = mutual(authority, authority.issue("client")) if of_clients else {"ca": str(authority.ca)}
+        options = {"tls": tls}
+    with ScriptedServer.started(named, begins=begins, credentials=credentials) as server:
+        yield server, source_of(server, start="now", end=None, **options)
+
+
 @pytest.mark.parametrize(
-    ("dialect", "mode"), [("googlesql", "IMMUTABLE_KEY_RANGE"), ("postgresql", "MUTABLE_KEY_RANGE")]
+    ("dialect", "mode", "edition"),
+    [
+        ("googlesql", "IMMUTABLE_KEY_RANGE", "cloud"),
+        ("postgresql", "MUTABLE_KEY_RANGE", "cloud"),
+        ("googlesql", "MUTABLE_KEY_RANGE", "omni in plain text"),
+        ("postgresql", "IMMUTABLE_KEY_RANGE", "omni with TLS"),
+        ("postgresql", "MUTABLE_KEY_RANGE", "omni with certificates of clients"),
+    ],
 )
-def test_what_a_scripted_server_does_is_seen(dialect: Dialect, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_scripted_server_does_is_seen(
+    dialect: Dialect, mode: Mode, edition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(change_stream, "HEARTBEAT", SECOND // 2)
     now = time.time_ns()
     scenario = Scenario.generate(3, origin=now - 20 * SECOND, seconds=15, dialect=dialect, mode=mode, churn=3)
     history = scenario.history
-    with ScriptedServer.started(scenario, begins=now) as server:
-        sample = sample_of(server)
-        source = SourceConfig(
-            project=sample.project,
-            instance=sample.instance,
-            database=sample.database_id,
-            change_stream=sample.change_stream,
-            emulator_host=sample.host,
-        )
+    with served(scenario, edition, now, tmp_path) as (server, source):
         asking = Asking(source, DIALECTS[NAMES[dialect]], mode)
         commits = sorted(record.commit_timestamp for record in history.in_commit_order())
         range_ = ProbedRange(history.origin, history.origin, history.horizon, commits[len(commits) // 2])
