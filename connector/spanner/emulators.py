@@ -1,4 +1,4 @@
-"""Emulators of Spanner: their addresses, and Google's library on a channel of ours, to them and to other servers."""
+"""Emulators of Spanner: their addresses, and Google's library on a given channel, to them and to other servers."""
 
 from collections.abc import Sequence
 

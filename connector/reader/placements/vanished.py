@@ -50,7 +50,7 @@ class Vanished:
 
 @dataclass(frozen=True, slots=True)
 class PastLists:
-    """What the lists of a range show.
+    """The findings in the lists of a range.
 
     Attributes:
         since: the first timestamp that was listed; the range's end if none was.
