@@ -381,7 +381,8 @@ def _function_error(found: CallError, token: str, function: str, where: str) -> 
         return StreamGoneError(
             f"read function {function} is gone, and not all of it was read: {where} ({found})",
             hint="What was sealed is kept. Its placement was dropped before its records were read, or the change stream"
-            " was: the rest of it cannot be read.",
+            " was: the rest of it cannot be read. To continue without it, leaving a record of the gap:"
+            " spanner-cdc spool SPOOL --restart-at TIMESTAMP, later than that.",
         )
     if is_initial(token) and found.code in _OF_BOUNDS and "start_timestamp" in found.message:
         return DataLostError(

@@ -179,7 +179,7 @@ class SelfTest:
         seen += asyncio.run(refusals(self._asking(reading, WHOLE), range_, test.now()))
         if KEYS in test.streams:
             seen.append(asyncio.run(keys_only(self._asking(reading, KEYS), range_)))
-        seen += placements.listed(test.database, [test.names.of(kind) for kind in test.streams])
+        seen += placements.listed(test.database, [test.names.of(kind) for kind in test.streams], test.now())
         if PLACED in test.streams:
             asking = self._asking(reading, PLACED, MUTABLE)
             seen.append(asyncio.run(placements.plain_function(asking, test.now())))

@@ -197,3 +197,28 @@ def test_a_placement_that_came_and_went_while_the_daemon_was_down_is_a_gap_on_re
     low, high = before[-1].watermark_high, manifests(tmp_path / "spool")[len(before)].watermark_high
     found = [row for manifest in manifests(tmp_path / "spool") for row in rows(tmp_path / "spool", manifest)]
     assert len(found) == sum(not low < mod.commit_timestamp_ns <= high for mod in scenario.committed)
+
+
+def test_a_placement_that_was_dropped_amid_its_records_is_a_gap_on_record(tmp_path: Path) -> None:
+    """Its partitions are in the spool's cut: they cannot be read on, and a later run is no different."""
+    scenario, gone = brief_placement(time.time_ns() - 70 * SECOND)
+    emptied = scenario.emptied[gone.name]
+    middle = (gone.created + emptied) // 2
+    with ScriptedServer.started(scenario, begins=middle + SECOND // 10, speed=0.05) as server:
+        path = config(tmp_path, sample_of(server), scenario, end=format_rfc3339(middle))
+        done = run("read", path)
+        assert done.code == 0, done.err
+    with ScriptedServer.started(scenario, begins=emptied + SECOND) as server:
+        server.engine.drop_placement(gone.name)
+        path = config(tmp_path, sample_of(server), scenario)
+        for _ in range(2):
+            lost = run("read", path)
+            assert lost.code != 0
+            assert "is gone, and not all of it was read" in lost.complaint
+            assert "spanner-cdc spool SPOOL --restart-at TIMESTAMP, later than that." in lost.complaint
+        restarted = run("spool", tmp_path / "spool", "--restart-at", format_rfc3339(server.now))
+        assert restarted.code == 0, restarted.err
+        done = run("read", path)
+        assert done.code == 0, done.err
+    found = [row for manifest in manifests(tmp_path / "spool") for row in rows(tmp_path / "spool", manifest)]
+    assert 0 < len(found) < len(scenario.committed)

@@ -120,8 +120,9 @@ def test_placements_and_the_functions_that_read_them_are_listed(dialect: Dialect
     )
     with ScriptedServer.started(scenario, begins=now) as server:
         sample = sample_of(server)
-        found = {one.about: one.detail for one in placements.listed(sample.database, [sample.change_stream])}
+        found = {one.about: one.detail for one in placements.listed(sample.database, [sample.change_stream], now)}
     functions = found["the read functions of INFORMATION_SCHEMA"].split("; ")
     assert len(functions) >= 3
     assert all(sample.change_stream.lower() in one.lower() for one in functions)
+    assert found["the read functions of INFORMATION_SCHEMA as of some seconds ago"] == "; ".join(functions)
     assert len(found["the placements of INFORMATION_SCHEMA"].split("; ")) >= 2
