@@ -81,21 +81,41 @@ async def past_lists(
     high = newest if end is None else min(newest, end)
     if newest - low <= STEP or high < low:
         return PastLists(low, ())
-    points = [*range(low, high, max(STEP, (high - low) // _MOST)), *([high] if high < newest else [])]
+    first, refusal = await _first_kept(lister, low, high)
+    if first is None:
+        return PastLists(high, (), refusal)
+    points = [*range(first, high, max(STEP, (high - first) // _MOST)), *([high] if high < newest else [])]
     spans = list(reversed(list(pairwise([*points, newest]))))
     seen = dict[str, Vanished]()
     since = high
-    for first in range(0, len(spans), _AT_ONCE):
-        some = spans[first : first + _AT_ONCE]
+    for begin in range(0, len(spans), _AT_ONCE):
+        some = spans[begin : begin + _AT_ONCE]
         answers = await asyncio.gather(*(_answer(lister, at) for at, _ in some))
         for (at, after), answer in zip(some, answers, strict=True):
-            if isinstance(answer, SpannerCdcError):
+            if isinstance(answer, SpannerCdcError):  # no longer kept
                 return PastLists(since, tuple(seen.values()), answer.message)
             since = at
             for function in answer.keys() - set(listed):
                 one = seen.setdefault(function, Vanished(function, answer[function], at, after))
                 seen[function] = replace(one, was_there=at == low)
-    return PastLists(since, tuple(seen.values()))
+    return PastLists(since, tuple(seen.values()), refusal)
+
+
+async def _first_kept(lister: _ListsAsOf, low: int, high: int) -> tuple[int | None, str]:
+    """The first timestamp of a range whose list is kept, give or take a step, and why earlier ones are not."""
+    answer = await _answer(lister, low)
+    if not isinstance(answer, SpannerCdcError):
+        return low, ""
+    refusal = answer.message
+    if isinstance(await _answer(lister, high), SpannerCdcError):
+        return None, refusal
+    while high - low > STEP:
+        middle = (low + high) // 2
+        if isinstance(await _answer(lister, middle), SpannerCdcError):
+            low = middle
+        else:
+            high = middle
+    return high, refusal
 
 
 async def _answer(lister: _ListsAsOf, at: int) -> Mapping[str, str] | SpannerCdcError:

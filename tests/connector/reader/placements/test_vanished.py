@@ -38,7 +38,7 @@ def test_lists_that_are_near_each_other_have_none_between_them() -> None:
     assert lists.asked == []
 
 
-@pytest.mark.parametrize(("length", "most"), [(60 * SECOND, 6), (30 * DAY, 1001)])
+@pytest.mark.parametrize(("length", "most"), [(60 * SECOND, 7), (30 * DAY, 1002)])
 def test_a_function_that_came_and_went_is_found(length: int, most: int) -> None:
     created, dropped = BEGIN + length // 3, BEGIN + length // 2
     lists = Lists(created, dropped)
@@ -73,10 +73,23 @@ def test_a_function_that_is_gone_only_after_the_end_was_there_at_the_end() -> No
 def test_lists_that_are_not_kept_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     kept = BEGIN + DAY - 3600 * SECOND
     lists = found(Lists(BEGIN + SECOND, BEGIN + 3600 * SECOND, kept), BEGIN, BEGIN + DAY)
-    assert kept <= lists.since <= kept + 2 * 86 * SECOND
+    assert kept <= lists.since <= kept + STEP
     assert lists.vanished == ()
     judge(lists, BEGIN, is_new=False)
     assert "earlier lists of read functions are not kept" in caplog.text
+
+
+def test_what_came_and_went_within_the_lists_that_are_kept_is_found() -> None:
+    kept = BEGIN + 30 * DAY - 3600 * SECOND
+    lists = Lists(kept + 900 * SECOND, kept + 915 * SECOND, kept)
+    assert [one.function for one in found(lists, BEGIN, BEGIN + 30 * DAY).vanished] == ["G"]
+    assert len(lists.asked) < 400
+
+
+def test_a_range_of_which_no_list_is_kept_has_none() -> None:
+    lists = Lists(0, 0, BEGIN + DAY)
+    assert found(lists, BEGIN, BEGIN + DAY, BEGIN + 60 * SECOND).since == BEGIN + 60 * SECOND
+    assert len(lists.asked) == 2
 
 
 def test_a_server_that_does_not_answer_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
