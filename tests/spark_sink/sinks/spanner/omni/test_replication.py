@@ -48,7 +48,7 @@ def section(sample: SampleDatabase, server: Server, **options: object) -> dict[s
 
 def written(folder: Path, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:
     node: dict[str, Any] = {
-        "source": {"change_stream": "Everything", "workers": 1, **source},
+        "source": {"change_stream": "Everything", **source},
         "spool": {"path": str(folder / "spool"), "seal_interval": "100ms"},
         "sink": {"type": "spanner", "dead_letters": str(folder / "dead"), **sink},
         "spark": {**SPARK, "checkpoint": str(folder / "checkpoint")},
@@ -61,11 +61,21 @@ def written(folder: Path, source: Mapping[str, object], sink: Mapping[str, objec
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("source_by", "sink_by", "dialect"),
-    [("tls", "mutual", "googlesql"), pytest.param("plain", "plain", "postgresql", marks=pytest.mark.slow)],
+    ("source_by", "sink_by", "dialect", "reader"),
+    [
+        ("tls", "mutual", "googlesql", "process"),
+        pytest.param("plain", "plain", "postgresql", "process", marks=pytest.mark.slow),
+        pytest.param("mutual", "tls", "googlesql", "executors", marks=pytest.mark.slow),
+    ],
 )
 def test_a_replica_in_another_server_has_every_row_and_audit_and_verify_find_no_difference(
-    database: MakeDatabase, authority: Authority, tmp_path: Path, source_by: str, sink_by: str, dialect: str
+    database: MakeDatabase,
+    authority: Authority,
+    tmp_path: Path,
+    source_by: str,
+    sink_by: str,
+    dialect: str,
+    reader: str,
 ) -> None:
     names = {"project": "default", "instance": "default", "dialect": dialect}
     source, replica = database(**names), database(**names)
@@ -78,7 +88,7 @@ def test_a_replica_in_another_server_has_every_row_and_audit_and_verify_find_no_
         here = connection(sink_by, replica.host, authority, stack)
         config = written(
             tmp_path,
-            section(source, there, start="now", end=end, backfill=True),
+            section(source, there, start="now", end=end, backfill=True, reader=reader),
             section(replica, here, create_tables=True),
         )
         checked = run("check", config)
