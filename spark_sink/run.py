@@ -254,6 +254,7 @@ class Sink:
             self._busy,
             lambda: self._settlement.look_at_intervals(self._spark),
             lambda: self._publication.look(self._spark),
+            lambda: self._delivery.maintain(self._spark, self._check),
         )
         if event is SinkEvent.INPUT_ENDED:
             threading.Thread(target=self._deliver, args=(query, events), name="delivery", daemon=True).start()
@@ -295,6 +296,7 @@ class Sink:
                 summary = self._delivery.run(reports)
                 self._settlement.look_at_intervals(self._spark)
                 self._publication.after_batch(self._spark)
+                self._delivery.maintain(self._spark, self._check)
             self._done = batch
             if not self._has_delivered.is_set():
                 works_again(self._delivery.feed.spool, consumer)

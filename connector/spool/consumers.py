@@ -18,7 +18,7 @@ DEFAULT = "default"
 """The consumer that a query of Spark's is, unless it names another."""
 
 STARTED, DESTINATION, REPORT, KEPT, START, MADE = ".begun", ".destination", ".report", ".kept", ".start", ".tables"
-MINUTES, EQUAL = ".minutes", ".equal"
+MINUTES, EQUAL, MAINTENANCE = ".minutes", ".equal", ".maintenance"
 """The endings of what a sink keeps beside its consumer's record; not .json, which would be a consumer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -100,7 +100,7 @@ def forget(spool: Spool, name: str) -> None:
     Raises:
         SpoolError: there is no such consumer.
     """
-    endings = (STARTED, DESTINATION, REPORT, KEPT, START, MADE, MINUTES, EQUAL)
+    endings = (STARTED, DESTINATION, REPORT, KEPT, START, MADE, MINUTES, EQUAL, MAINTENANCE)
     recorded = [f"consumers/{name}{ending}" for ending in endings]
     if find(spool, checked_name(name)) is None and not any(map(spool.storage.exists, recorded)):
         known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"

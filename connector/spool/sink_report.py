@@ -68,6 +68,9 @@ class SinkReport(BaseModel):
         restarts: times that its process has ended with a transient error and was restarted, since the spool began.
         restarted_at: when it last was, in nanoseconds since 1970.
         cut: the newest cut that it has published; None before there was one.
+        maintained_at: when it last made the files of a table fewer, or removed old versions of one, in nanoseconds
+            since 1970.
+        unmaintained: why that failed for a table, by its name in the destination.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -85,6 +88,8 @@ class SinkReport(BaseModel):
     restarts: int = Field(default=0, ge=0)
     restarted_at: Timestamp = 0
     cut: CutReport | None = None
+    maintained_at: Timestamp = 0
+    unmaintained: dict[str, str] = Field(default_factory=dict)
 
     def delivered(self, last: int, events: int, now: int) -> "SinkReport":
         """The report after a micro-batch that ends with epoch ``last``; a repeated one is counted once."""

@@ -121,6 +121,8 @@ class ConsumerNode(msgspec.Struct):
     delivered_at: str | UnsetType = UNSET
     complete_up_to: str | UnsetType = UNSET
     incomplete_tables: dict[str, str] | UnsetType = UNSET
+    maintained_at: str | UnsetType = UNSET
+    unmaintained_tables: dict[str, str] | UnsetType = UNSET
     incomplete_before: str | UnsetType = UNSET
     tables_incomplete_before: list[str] | UnsetType = UNSET
 

@@ -89,6 +89,7 @@ class ReaderMetrics:
     stopped_tables: dict[str, str] = field(default_factory=dict)
     failed_sinks: list[FailedSink] = field(default_factory=list)
     cuts: dict[str, CutReport] = field(default_factory=dict)
+    maintenance: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
     watched: tuple[str, ...] = ()
     mods_by_type: Counter[str] = field(default_factory=Counter)
@@ -130,6 +131,7 @@ class ReaderMetrics:
         self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())
         self.cuts = {name: report.cut for name, report in reports.items() if report.cut is not None}
+        self.maintenance = {name: (report.maintained_at, report.unmaintained) for name, report in reports.items()}
         self.stopped_tables = stopped_by(reports.values())
 
     def _count_restarts(self, found: Mended) -> None:

@@ -166,6 +166,8 @@ def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNo
     cut = metrics.cuts.get(one.name)
     if cut is not None:
         node.complete_up_to, node.incomplete_tables = format_rfc3339(cut.timestamp), cut.incomplete
+    at, unmaintained = metrics.maintenance.get(one.name, (0, {}))
+    node.maintained_at, node.unmaintained_tables = _timestamp(at), unmaintained or UNSET
     return node
 
 

@@ -19,7 +19,7 @@ from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
 from connector.spool.reading import Spool
 from connector.spool.retention.floor import floor_of
-from connector.spool.sink_report import NOTHING, CutReport, failed_sinks, reports_of, restarts, stopped_by
+from connector.spool.sink_report import NOTHING, SinkReport, failed_sinks, reports_of, restarts, stopped_by
 from connector.spool.summaries import EpochSummary, held_bytes
 from connector.targets import is_configuration
 from connector.telemetry.objects import line_of, objects_of
@@ -59,7 +59,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: s
     """
     named = functools.partial(with_paths, config=config, spool=spool.path)
     facts = facts_of(spool, max_bytes, time.time_ns() if now is None else now)
-    cuts = {name: report.cut for name, report in reports_of(spool).items()}
+    reports = reports_of(spool)
     raised = alarms(facts)
     is_well = facts.state.is_well and not any(alarm.severity == "ERROR" for alarm in raised)
     report: Report = {
@@ -75,7 +75,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: s
                 "name": one.name,
                 "epochs_behind": one.epochs_behind,
                 "lag_seconds": round(max(facts.now - one.watermark, 0) / SECOND, 1),
-                **_complete(cuts.get(one.name)),
+                **_of_sink(reports.get(one.name, NOTHING)),
                 **incompleteness(spool, one.name),
             }
             for one in facts.consumers
@@ -114,11 +114,16 @@ def objects_report(spool: Spool) -> list[dict[str, object]]:
     return objects_of(tables, [described(one) for one in backfills(spool)], stopped, errors_of(spool))
 
 
-def _complete(cut: CutReport | None) -> Report:
-    """The newest published cut of a sink, as fields of its consumer."""
-    if cut is None:
-        return {}
-    return {"complete_up_to": format_rfc3339(cut.timestamp), "incomplete_tables": cut.incomplete}
+def _of_sink(report: SinkReport) -> Report:
+    """The newest published cut of a sink and its maintenance, as fields of its consumer."""
+    found: Report = {}
+    if report.cut is not None:
+        found |= {"complete_up_to": format_rfc3339(report.cut.timestamp), "incomplete_tables": report.cut.incomplete}
+    if report.maintained_at:
+        found["maintained_at"] = format_rfc3339(report.maintained_at)
+    if report.unmaintained:
+        found["unmaintained_tables"] = report.unmaintained
+    return found
 
 
 def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
@@ -201,7 +206,8 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         lines.append(f"  {used:.1%} of {whose} is used; data would be lost in {left}")
     lines += [
         f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
-        f" {_for_people(consumer['lag_seconds'])} behind now{_completeness(consumer)}{lacking(consumer)}"
+        f" {_for_people(consumer['lag_seconds'])} behind now{_completeness(consumer)}"
+        f"{lacking(consumer)}{_maintenance(consumer)}"
         for consumer in _parts(report, "consumers")
     ]
     lines += [
@@ -225,6 +231,13 @@ def _completeness(consumer: Report) -> str:
     lacking = _part(consumer, "incomplete_tables")
     but = "".join(f"; not {table}: {why}" for table, why in lacking.items())
     return f"; tables complete up to {consumer['complete_up_to']}{but}"
+
+
+def _maintenance(consumer: Report) -> str:
+    """The maintenance of a consumer's tables, in words; empty if there was none."""
+    last = f"; maintained at {consumer['maintained_at']}" if "maintained_at" in consumer else ""
+    failed = _part(consumer, "unmaintained_tables") if "unmaintained_tables" in consumer else {}
+    return last + "".join(f"; {table} is not maintained: {why}" for table, why in failed.items())
 
 
 def _line(event: ErrorEvent) -> str:

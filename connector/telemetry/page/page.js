@@ -246,7 +246,10 @@ function lists(status) {
     [`${one.name} lacks what was committed before`, known(one.incomplete_before) ? when(one.incomplete_before, status.time) : undefined]]);
   const lacking = (status.consumers || []).flatMap((one) => Object.entries(one.incomplete_tables || {})
     .map(([name, why]) => [`incomplete in ${one.name}: ${name}`, why]));
-  const facts = [["sink", sink.type], ...destinations, ...lacking, ["dead letters", sink.dead_letters],
+  const maintained = (status.consumers || []).flatMap((one) => [
+    [`${one.name} maintained its tables`, known(one.maintained_at) ? when(one.maintained_at, status.time) : undefined],
+    ...Object.entries(one.unmaintained_tables || {}).map(([name, why]) => [`not maintained by ${one.name}: ${name}`, why])]);
+  const facts = [["sink", sink.type], ...destinations, ...lacking, ...maintained, ["dead letters", sink.dead_letters],
     ["restarts", sink.restarts], ...Object.entries(sink.stopped_tables || {}).map(([name, why]) => [`stopped: ${name}`, why])];
   at("sink").replaceChildren(...facts.filter(([, value]) => known(value)).flatMap(([name, value]) => [
     element("dt", {}, name), element("dd", value && /^(dead letters|stopped: )/.test(name) ? { class: "bad" } : {},

@@ -6,7 +6,7 @@ destination; its rows report what it wrote. What differs between destinations is
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +109,18 @@ class Delivery(ABC):
         """
         del spark
         return None
+
+    def maintain(self, spark: SparkSession, check: Callable[[], None]) -> None:
+        """Does a part of the work at the destination that can wait; no micro-batch writes meanwhile.
+
+        Args:
+            spark: a session.
+            check: raises SpoolInUseError if another sink has taken over.
+
+        Raises:
+            SpoolError: the spool cannot be read or written; or from ``check``.
+        """
+        del spark, check
 
     def unsettled(self) -> frozenset[str]:
         """The tables that hold rows beyond those of the source until they are settled, by their names there."""

@@ -53,6 +53,10 @@ class TablesConfig(SinkConfig):
     table_properties: dict[str, str] = Field(default_factory=dict)
     """Properties of the tables that the sink creates, beside its own."""
     cuts: CutsConfig = Field(default_factory=CutsConfig)
+    maintenance: Literal["created", "all", "none"] = "created"
+    """The tables that the sink maintains between micro-batches: it makes their small files fewer, and removes versions
+    that no published cut needs. ``created``: those that it has created; ``all``: also those of others. Not of Parquet.
+    """
 
     @field_validator("path")
     @classmethod

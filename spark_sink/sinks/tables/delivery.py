@@ -8,7 +8,7 @@ One table that cannot be written stops no other (:mod:`spark_sink.sinks.tables.s
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,8 +24,12 @@ from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.kept_rows import KeptRows
+from spark_sink.sinks.tables.lake_table import table_name
 from spark_sink.sinks.tables.libraries import missing_library
+from spark_sink.sinks.tables.maintenance.maintenance import Maintenance
+from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.rejected.rejected_rows import RejectedRows
 from spark_sink.sinks.tables.source import TablesSource
@@ -53,6 +57,11 @@ class TablesDelivery(Delivery):
         self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
+        self._unfinished = frozenset[str]()
+        self._maintenance = None
+        if sink.maintenance != "none" and sink.format != "parquet" and not feed.is_backfill:
+            all_tables = sink.maintenance == "all"
+            self._maintenance = Maintenance(feed.stream, sink.name, sink.cuts.keep, all_tables=all_tables)
         self._kept = KeptRows(feed.stream, sink.name, lambda: self._made_writer().tables())
 
     @property
@@ -67,6 +76,7 @@ class TablesDelivery(Delivery):
         """
         known = backfills(self.feed.stream)  # after the rows were sealed: one recorded later has them
         unfinished = unfinished_among(self.feed.stream, known)
+        self._unfinished = unfinished
         writer, stopped = self._made_writer(), self._stopped_tables()
         if self._removes:
             self._record_kept(known, unfinished)
@@ -84,9 +94,11 @@ class TablesDelivery(Delivery):
             rejected = waiting[table] + len(rows)
             why = next((one.reason for one in rows), "")
             found_of_tables.append(TaskReport(found.first, table, events - rejected, rejected, why))
-        tables = sum(1 for table in found.events if not stopped.has(table))
+        tables = [table for table in found.events if not stopped.has(table)]
+        if self._maintenance is not None:
+            self._maintenance.written(map(table_name, tables))
         return self._record(
-            found_of_tables, [f"{sum(one.events for one in found_of_tables)} events to {tables} tables"]
+            found_of_tables, [f"{sum(one.events for one in found_of_tables)} events to {len(tables)} tables"]
         )
 
     def _states(self, reports: Sequence[TaskReport]) -> Mapping[str, str]:
@@ -138,6 +150,19 @@ class TablesDelivery(Delivery):
             return None
         spool_id = self.feed.spool.header().spool_id
         return CutRecords(spark, self._sink.options, spool_id, self.consumer, self._sink.cuts.keep)
+
+    def maintain(self, spark: SparkSession, check: Callable[[], None]) -> None:
+        """Makes the files of a table fewer, and removes its old versions, where that is due.
+
+        A table whose backfill is not done is left out: another process writes it, too.
+        """
+        if self._maintenance is None:
+            return
+        table = self._maintenance.next_table({table_name(name) for name in self._unfinished})
+        if table is not None:
+            check()
+            with writing(spark):
+                self._maintenance.look(table, upkeep_of(spark, self._sink.options))
 
     def _record_kept(self, known: Sequence[RecordedBackfill], unfinished: frozenset[str]) -> None:
         """Records the tables whose deleted rows are kept from now on: rows of a backfill may come after their DELETE.

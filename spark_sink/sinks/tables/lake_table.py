@@ -65,6 +65,9 @@ ADDED: Mapping[str, Mapping[str, str]] = {"merge": MERGED, "append": APPENDED, "
 CUTS = "_cuts"
 """The name of the table of published cuts; no table of the source can have it."""
 
+CREATED = "spanner-cdc.created"
+"""The property of a table that says that a sink has created it."""
+
 NOTHING = "CAST(NULL AS ARRAY<STRING>)"
 
 PRESENT, REPLACED = "_present", "_replaced"

@@ -5,7 +5,6 @@ from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.cuts.versions import Versions
 from spark_sink.sinks.tables.formats.delta import DeltaStore
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 
 
 class DeltaVersions(Versions):
@@ -25,9 +24,7 @@ class DeltaVersions(Versions):
             folder = self._folders.get(name) or self._store.folder(name)
         except AnalysisException:
             return None  # the catalog has no such table yet
-        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
-        found = log.forTableWithSnapshot(java_session(self._spark), folder)
-        version = int(found.productElement(1).version())
+        version = int(self._store.snapshot(folder).version())
         if version < 0:
             return None
         self._folders[name] = folder

@@ -8,8 +8,6 @@ days: a tag is renewed before it would end too soon. Tags that have ended are re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.cuts.versions import AT_A_TIME, Versions
@@ -52,14 +50,14 @@ class IcebergVersions(Versions):
     def compact(self, name: str) -> None:
         """By the actions and the API that Iceberg's own procedures call; readers have an hour."""
         actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
-        actions.get(java_session(self._spark)).rewriteDataFiles(self._table(name)).execute()
-        table = self._table(name)
+        actions.get(java_session(self._spark)).rewriteDataFiles(self._store.loaded(name)).execute()
+        table = self._store.loaded(name)
         assert table is not None
         newest = int(table.currentSnapshot().timestampMillis())
         table.expireSnapshots().expireOlderThan(newest - _HOUR).commit()
 
     def _now(self, name: str) -> int | None:
-        table = self._table(name)
+        table = self._store.loaded(name)
         snapshot = table.currentSnapshot() if table is not None else None
         return int(snapshot.snapshotId()) if snapshot is not None else None
 
@@ -69,7 +67,7 @@ class IcebergVersions(Versions):
 
     def _tag(self, name: str, version: int, epoch: int, now: int) -> None:
         """Tags a snapshot, and removes the tags that have ended."""
-        table = self._table(name)
+        table = self._store.loaded(name)
         snapshot = table.snapshot(version) if table is not None else None
         if table is None or snapshot is None:
             return  # it was dropped or expired meanwhile: whoever reads it is refused
@@ -82,16 +80,6 @@ class IcebergVersions(Versions):
             changes = changes.removeTag(ended)
         changes.commit()
         self._tagged[name] = version, until
-
-    def _table(self, name: str) -> JavaObject | None:
-        """A table with its newest metadata; None if there is none."""
-        find = java_classes(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
-        try:
-            table = find(java_session(self._spark), self._store.target(name))
-        except AnalysisException:
-            return None
-        table.refresh()  # the catalog caches tables
-        return table
 
 
 def has_ended(tag: str, now: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
@@ -42,9 +43,7 @@ class DeltaStore(TableStore):
 
     def applied(self, name: str) -> Offset:
         """From the state of the table, which keeps the last version of each application; the identity is searched."""
-        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
-        found = log.forTableWithSnapshot(java_session(self._spark), self.folder(name))
-        version = found.productElement(1).transactions().get(self._progress)
+        version = self.snapshot(self.folder(name)).transactions().get(self._progress)
         if not version.isDefined():
             return Offset(0)
         epoch = int(version.get())
@@ -87,6 +86,11 @@ class DeltaStore(TableStore):
         options = {f"{_CONFIG}.txnAppId": self._progress, f"{_CONFIG}.txnVersion": str(last.epoch), _METADATA: metadata}
         with session_options(self._spark, options):
             yield
+
+    def snapshot(self, folder: str) -> JavaObject:
+        """The newest state of the table in a folder, as the JVM has it."""
+        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
+        return log.forTableWithSnapshot(java_session(self._spark), folder).productElement(1)
 
     def folder(self, name: str) -> str:
         """The folder of a table."""

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import ClassVar
 
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 from spark_sink.sinks.tables.formats.session import session_options
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
@@ -48,6 +51,16 @@ class IcebergStore(TableStore):
     def refresh(self, target: str) -> None:
         """The catalog caches tables for half a minute, without what others commit meanwhile."""
         self._spark.sql(f"REFRESH TABLE {target}")
+
+    def loaded(self, name: str) -> JavaObject | None:
+        """A table as the JVM has it, with its newest metadata; None if there is none."""
+        find = java_classes(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
+        try:
+            table = find(java_session(self._spark), self.target(name))
+        except AnalysisException:
+            return None
+        table.refresh()  # the catalog caches tables
+        return table
 
     def applied(self, name: str) -> Offset:
         """From the table's own history of snapshots."""

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.history.modes import check_mode
-from spark_sink.sinks.tables.lake_table import LakeTable, add_statement, create_statement, quoted
+from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, add_statement, create_statement, quoted
 from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
 from spark_sink.sources.changes.offsets import Offset
 
@@ -90,7 +90,8 @@ class TableStore(ABC):
         target = self.target(table.name)
         own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
         columns = table.all_columns(self._options.mode)
-        self._spark.sql(create_statement(target, self.provider, columns, {**self._options.properties, **own}))
+        properties = {**self._options.properties, **own, CREATED: "true"}
+        self._spark.sql(create_statement(target, self.provider, columns, properties))
         self.refresh(target)
         found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
         check_mode(table, target, found, self._options.mode)

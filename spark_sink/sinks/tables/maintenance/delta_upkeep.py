@@ -1,0 +1,55 @@
+"""The maintenance of tables of Delta, by OPTIMIZE and VACUUM.
+
+See https://docs.delta.io/latest/optimizations-oss.html and https://docs.delta.io/latest/delta-utility.html. By Delta's
+own sizes each OPTIMIZE would write every file again that is smaller than 1 GiB.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from spark_sink.sinks.tables.formats.delta import DeltaStore
+from spark_sink.sinks.tables.formats.jvm import java_classes
+from spark_sink.sinks.tables.formats.session import session_options
+from spark_sink.sinks.tables.maintenance.table_files import TableFiles
+from spark_sink.sinks.tables.maintenance.upkeep import Upkeep, says_created
+
+_SIZES: Mapping[str, str] = {
+    "spark.databricks.delta.optimize.minFileSize": str(64 * 1024 * 1024),
+    "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
+}
+"""Files of less than the first are made one, of up to the second."""
+
+_HOUR = 3_600_000
+
+
+class DeltaUpkeep(Upkeep):
+    """Tables of Delta."""
+
+    def __init__(self, spark: SparkSession, store: DeltaStore) -> None:
+        self._spark = spark
+        self._store = store
+
+    def files(self, name: str) -> TableFiles:
+        """From the newest snapshot; deletion vectors count as files of deletes."""
+        snapshot = self._store.snapshot(self._store.folder(name))
+        vectors = snapshot.numDeletionVectorsOpt()
+        deletes = int(vectors.get()) if vectors.isDefined() else 0
+        return TableFiles(int(snapshot.numOfFiles()), int(snapshot.sizeInBytes()), deletes)
+
+    def compact(self, name: str) -> None:
+        """By OPTIMIZE, which applies deletion vectors of more than a twentieth of a file, too."""
+        with session_options(self._spark, _SIZES):
+            self._spark.sql(f"OPTIMIZE {self._store.target(name)}")
+
+    def expire(self, name: str, keep: int, now: int) -> None:
+        """By VACUUM, which measures by the clock of its machine."""
+        del now
+        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
+        own = int(log.tombstoneRetentionMillis(self._store.snapshot(self._store.folder(name)).metadata()))
+        hours = -(-max(own, keep) // _HOUR)
+        self._spark.sql(f"VACUUM {self._store.target(name)} RETAIN {hours} HOURS")
+
+    def is_created(self, name: str) -> bool:
+        """By a property of the table."""
+        return says_created(self._spark, self._store, name)

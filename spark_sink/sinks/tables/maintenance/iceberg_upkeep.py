@@ -1,0 +1,92 @@
+"""The maintenance of tables of Iceberg, by the actions and the API that its own procedures call.
+
+See https://iceberg.apache.org/docs/latest/maintenance/. The numbers of the last epochs are properties of snapshots. The
+snapshot of a compaction gets them all, so that older ones can expire; one that alone has such a number does not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from spark_sink.errors import SinkError
+from spark_sink.sinks.tables.formats.iceberg import IcebergStore
+from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+from spark_sink.sinks.tables.formats.session import OWN
+from spark_sink.sinks.tables.lake_table import text
+from spark_sink.sinks.tables.maintenance.table_files import TableFiles
+from spark_sink.sinks.tables.maintenance.upkeep import Upkeep, says_created
+
+_REWRITE: Mapping[str, str] = {"delete-file-threshold": "5", "remove-dangling-deletes": "true"}
+"""Options of a compaction: a file whose rows five files of deletes name is written again without them."""
+
+_AGE, _USUAL_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3_600_000
+"""The property of a table that says how long its snapshots are kept, and what holds where it is not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProperty:
+    """A property of snapshots that keeps the last epoch of a consumer.
+
+    Attributes:
+        value: the newest.
+        at: the time of the newest snapshot that has it, Unix milliseconds.
+    """
+
+    value: str
+    at: int
+
+
+class IcebergUpkeep(Upkeep):
+    """Tables of Iceberg."""
+
+    def __init__(self, spark: SparkSession, store: IcebergStore) -> None:
+        self._spark = spark
+        self._store = store
+
+    def files(self, name: str) -> TableFiles:
+        """From the summary of the current snapshot."""
+        snapshot = self._table(name).currentSnapshot()
+        summary: dict[str, str] = dict(snapshot.summary()) if snapshot is not None else {}
+        counts = (summary.get(f"total-{what}", 0) for what in ("data-files", "files-size", "delete-files"))
+        return TableFiles(*map(int, counts))
+
+    def compact(self, name: str) -> None:
+        """By the action of the procedure ``rewrite_data_files``."""
+        actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
+        action = actions.get(java_session(self._spark)).rewriteDataFiles(self._table(name))
+        for option, value in _REWRITE.items():
+            action = action.option(option, value)
+        for key, kept in self._kept(name).items():
+            action = action.snapshotProperty(key, kept.value)
+        action.execute()
+
+    def expire(self, name: str, keep: int, now: int) -> None:
+        """By ``expireSnapshots``; tags of cuts are respected."""
+        table = self._table(name)
+        age = int(table.properties().getOrDefault(_AGE, str(_USUAL_AGE)))
+        needed = min((kept.at for kept in self._kept(name).values()), default=now)
+        table.expireSnapshots().expireOlderThan(min(now - max(age, keep), needed)).commit()
+
+    def is_created(self, name: str) -> bool:
+        """By a property of the table."""
+        return says_created(self._spark, self._store, name)
+
+    def _kept(self, name: str) -> Mapping[str, KeptProperty]:
+        """The properties that keep the last epochs, in the history of the current snapshot."""
+        target = self._store.target(name)
+        self._store.refresh(target)
+        rows = self._spark.sql(
+            "SELECT key, max_by(value, committed_at) AS value, unix_millis(max(committed_at)) AS at FROM ("
+            f"SELECT s.committed_at, explode(s.summary) AS (key, value) FROM {target}.history h"
+            f" JOIN {target}.snapshots s USING (snapshot_id) WHERE h.is_current_ancestor)"
+            f" WHERE startswith(key, {text(OWN)}) GROUP BY key"
+        ).collect()
+        return {row["key"]: KeptProperty(row["value"], row["at"]) for row in rows}
+
+    def _table(self, name: str) -> JavaObject:
+        table = self._store.loaded(name)
+        if table is None:
+            raise SinkError(f"there is no table {self._store.target(name)} any more")
+        return table

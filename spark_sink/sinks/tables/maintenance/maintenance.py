@@ -1,0 +1,144 @@
+"""Maintains tables between micro-batches: one table a look, in a tenth of the sink's time at most.
+
+The process that holds the sink's lock does it, so that no change is written meanwhile. A table is looked at some time
+after it was written: with many small files it is compacted, and once a day old versions are removed, those excepted
+that a published cut needs. A failure stops nothing: it is reported, and the table is looked at again later.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from connector import log
+from connector.core.timestamps import SECOND
+from connector.errors import SpoolError
+from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
+from spark_sink.errors import clear_line
+from spark_sink.failures import JOB_ERRORS
+from spark_sink.sinks.tables.maintenance.record import MaintenanceRecord, TableRecord
+from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
+
+_INTERVAL = 600.0
+"""Seconds between two looks at a table."""
+
+_PAUSE = 2.0
+"""The least seconds between two looks."""
+
+_PAUSES = 9
+"""The factor by which a pause is longer than the look before it."""
+
+_DAY = 24 * 3600 * SECOND
+_MILLISECOND = SECOND // 1000
+
+
+class Maintenance:
+    """The maintenance of a sink's tables, which it names as the destination does.
+
+    Args:
+        spool: the change stream's.
+        consumer: the sink's name.
+        keep: the time for which published cuts are kept, in nanoseconds.
+        all_tables: whether tables of others are maintained, too, and not only those that a sink has created.
+        clock: seconds, monotonic.
+        now: Unix nanoseconds.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        consumer: str,
+        keep: int,
+        *,
+        all_tables: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._spool = spool
+        self._consumer = consumer
+        self._keep = keep
+        self._all = all_tables
+        self._clock = clock
+        self._now = now
+        self._record = MaintenanceRecord(spool, consumer)
+        self._due: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
+        self._others: set[str] = set()
+        self._next = -math.inf
+
+    def written(self, tables: Iterable[str]) -> None:
+        """Is called after a commit to tables."""
+        for table in tables:
+            if table not in self._others:
+                self._due.setdefault(table, self._looked.get(table, -math.inf) + _INTERVAL)
+
+    def next_table(self, excepted: Collection[str] = ()) -> str | None:
+        """The table that is due; None if none is, or it is too early."""
+        now = self._clock()
+        if now < self._next:
+            return None
+        due = [(at, table) for table, at in self._due.items() if at <= now and table not in excepted]
+        return min(due)[1] if due else None
+
+    def look(self, table: str, upkeep: Upkeep) -> None:
+        """Compacts a table and removes its old versions, where that is due; an error is reported, not raised.
+
+        Raises:
+            SpoolError: the spool cannot be read or written.
+        """
+        began = self._clock()
+        del self._due[table]
+        try:
+            self._maintain(table, upkeep)
+        except SpoolError:
+            raise
+        except JOB_ERRORS as error:
+            self._report(table, clear_line(error))
+        finally:
+            self._looked[table] = ended = self._clock()
+            self._next = ended + max(_PAUSE, _PAUSES * (ended - began))
+
+    def _maintain(self, table: str, upkeep: Upkeep) -> None:
+        if not (self._all or upkeep.is_created(table)):
+            self._others.add(table)
+            return
+        known = self._record.of(table)
+        if known is None:
+            known = TableRecord(since=self._now())
+            self._record.put(table, known)
+        is_compacted = self._compact(table, upkeep)
+        if is_expired := self._now() - known.last >= _DAY:
+            upkeep.expire(table, self._keep // _MILLISECOND, self._now() // _MILLISECOND)
+            self._record.put(table, known.model_copy(update={"expired_at": self._now()}))
+        if is_compacted or is_expired:
+            self._report(table)
+
+    def _compact(self, table: str, upkeep: Upkeep) -> bool:
+        before = upkeep.files(table)
+        if not before.are_many:
+            return False
+        upkeep.compact(table)
+        after = upkeep.files(table)
+        log.say(
+            "spark_sink",
+            f"table {table}: {before.data + before.deletes} files became {after.data + after.deletes}",
+            action="table_compacted",
+            table=table,
+        )
+        return True
+
+    def _report(self, table: str, why: str = "") -> None:
+        """Records a table as maintained now, or the reason why it is not."""
+        before = report_of(self._spool, self._consumer)
+        others = {name: reason for name, reason in before.unmaintained.items() if name != table}
+        if why and before.unmaintained.get(table) != why:
+            say = f"table {table} is not maintained: {why}"
+            log.say("spark_sink", say, action="table_not_maintained", level=logging.WARNING, table=table)
+        changed = {"unmaintained": {**others, table: why}} if why else self._maintained(others)
+        after = before.model_copy(update=changed)
+        if after != before:
+            write_report(self._spool, self._consumer, after)
+
+    def _maintained(self, others: dict[str, str]) -> dict[str, object]:
+        return {"unmaintained": others, "maintained_at": self._now()}

@@ -1,0 +1,45 @@
+"""The interface of what a format offers for maintenance; tables are named as in the destination."""
+
+from abc import ABC, abstractmethod
+
+from pyspark.sql import SparkSession
+
+from spark_sink.sinks.tables.formats.store import TableStore
+from spark_sink.sinks.tables.lake_table import CREATED, text
+from spark_sink.sinks.tables.maintenance.table_files import TableFiles
+
+
+class Upkeep(ABC):
+    """The maintenance of tables of one format.
+
+    Raises:
+        SpannerCdcError, PySparkException, Py4JError: from every method, if the destination refuses.
+    """
+
+    @abstractmethod
+    def files(self, name: str) -> TableFiles:
+        """The files of a table now."""
+
+    @abstractmethod
+    def compact(self, name: str) -> None:
+        """Makes one file of several small ones, in one commit; the rows stay as they are."""
+
+    @abstractmethod
+    def expire(self, name: str, keep: int, now: int) -> None:
+        """Removes the versions of a table that were replaced longer ago than both ``keep`` and its own properties say.
+
+        Args:
+            name: the table.
+            keep: milliseconds.
+            now: Unix milliseconds.
+        """
+
+    @abstractmethod
+    def is_created(self, name: str) -> bool:
+        """True if a table was created by a sink, and not by somebody else."""
+
+
+def says_created(spark: SparkSession, store: TableStore, name: str) -> bool:
+    """True if the property of a table says that a sink has created it."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {store.target(name)} ({text(CREATED)})").collect()
+    return any(row["value"] == "true" for row in rows)

@@ -1,0 +1,108 @@
+"""Tables that are compacted and whose old versions are removed: rows, cuts and last epochs stay."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_sink
+from connector.core.timestamps import format_rfc3339
+from spark_sink.sinks.tables.config import Format, TableOptions, TablesConfig
+from spark_sink.sinks.tables.maintenance import table_files
+from spark_sink.sinks.tables.maintenance.iceberg_upkeep import IcebergUpkeep
+from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
+from tests.spark_sink.cuts.bank import SUM, TABLES
+from tests.spark_sink.cuts.campaign import Campaign
+from tests.spark_sink.sinks.tables.changes import change
+from tests.spark_sink.sinks.tables.reading import epochs, target
+from tests.spark_sink.spools import SpoolMaker
+
+DAY = 24 * 3600 * 1000
+
+COMMITS = {"delta": 3, "iceberg": 6}
+"""Iceberg compacts no fewer than five files."""
+
+
+def check() -> None:
+    """No other sink has taken over."""
+
+
+def test_the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "SPARE", 2)
+    campaign = Campaign(lake, merging_format, tmp_path, seed=5)
+    delivery, publication = campaign.process()
+    campaign.deliver(delivery, publication)
+    for _ in range(COMMITS[merging_format] - 1):
+        campaign.bank.seal(3)
+        campaign.deliver(delivery, publication)
+    assert isinstance(campaign.config.sink, TablesConfig)
+    upkeep = upkeep_of(lake, campaign.config.sink.options)
+    before = {name: upkeep.files(name) for name in TABLES}
+    monkeypatch.setattr("spark_sink.sinks.tables.maintenance.maintenance._PAUSE", 0.0)
+    monkeypatch.setattr("spark_sink.sinks.tables.maintenance.maintenance._PAUSES", 0)
+    for _ in before:
+        delivery.maintain(lake, check)
+    for name, files in before.items():
+        after = upkeep.files(name)
+        assert after.data + after.deletes < files.data + files.deletes
+        assert not after.are_many
+    campaign.bank.seal(3)
+    campaign.deliver(delivery, publication)
+    for cut in delivery.cut_store(lake).cuts():  # type: ignore[union-attr]
+        campaign.reader.read(format_rfc3339(cut.timestamp))
+    assert set(campaign.reader.sums.values()) == {SUM}
+
+
+def test_versions_go_and_the_last_epoch_stays(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
+    """Ten days later, where only what a compaction has left is young enough."""
+    spool, path = SpoolMaker(tmp_path / "spool"), tmp_path / "lake"
+    table = target(path, merging_format)
+    last = COMMITS[merging_format]
+    for epoch in range(1, last + 1):
+        spool.seal(change(epoch, [epoch, epoch + 1], Name=f"{epoch}"))
+        for consumer in ("one", "two"):
+            events = epochs(lake, spool, epoch, epoch)
+            spark_sink.merge_into(events, path=path, format=merging_format, consumer=consumer)
+    rows = _rows(lake, table)
+    upkeep = upkeep_of(lake, TableOptions(merging_format, str(path), None, "merge", "apply"))
+    versions = lake.sql(f"DESCRIBE HISTORY {table}") if merging_format == "delta" else lake.table(f"{table}.snapshots")
+    known, now = versions.count(), _now(lake)
+    upkeep.expire("Singers", DAY, now + 10 * DAY)
+    assert versions.count() >= known - 1, "no snapshot is left out that alone has the number of an epoch"
+    upkeep.compact("Singers")
+    upkeep.expire("Singers", DAY, now + 10 * DAY)
+    if isinstance(upkeep, IcebergUpkeep):
+        lake.sql(f"REFRESH TABLE {table}")
+        assert lake.table(f"{table}.snapshots").count() <= 2
+    for consumer in ("one", "two"):
+        spark_sink.merge_into(epochs(lake, spool, 1, last), path=path, format=merging_format, consumer=consumer)
+    assert _rows(lake, table) == rows
+    spool.seal(change(last + 1, [9], Name="n"))
+    spark_sink.merge_into(epochs(lake, spool, last, last + 1), path=path, format=merging_format, consumer="one")
+    assert _rows(lake, table) == {**rows, 9: "n"}
+
+
+def test_a_table_says_who_has_created_it(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
+    spool, path = SpoolMaker(tmp_path / "spool"), tmp_path / "lake"
+    spool.seal(change(1, [1], Name="a"))
+    spark_sink.merge_into(epochs(lake, spool, 1, 1), path=path, format=merging_format)
+    upkeep = upkeep_of(lake, TableOptions(merging_format, str(path), None, "merge", "apply"))
+    assert upkeep.is_created("Singers")
+    lake.sql(f"ALTER TABLE {target(path, merging_format)} UNSET TBLPROPERTIES ('spanner-cdc.created')")
+    assert not upkeep.is_created("Singers")
+
+
+def _now(lake: SparkSession) -> int:
+    found = lake.sql("SELECT unix_millis(current_timestamp())").first()
+    assert found is not None
+    return int(found[0])
+
+
+def _rows(lake: SparkSession, table: str) -> dict[int, str]:
+    lake.sql(f"REFRESH TABLE {table}")
+    found = lake.table(table).collect()
+    rows = {row["Id"]: row["Name"] for row in found}
+    assert len(rows) == len(found)
+    return rows
