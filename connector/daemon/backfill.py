@@ -386,24 +386,30 @@ async def delivered(
         return sealed + (consumer.epoch if consumer else 0)
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
-    process = SinkProcess(
-        [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how, *style_arguments()],
-        progress=progress,
-        stop=stop,
-        drain=config.drain_timeout / SECOND,
-        metrics=metrics,
-        patience=patience,
-        reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name),
-    )
-    async with _drained_when_stopped(process, stop), reported(spool, document, screen):
-        try:
-            await process.run()
-        except SinkProcessError as error:
-            one = find(spool, number)
-            if one is None or not one.progress.lost:
-                raise
-            raise _lost(one) from error
-    state = find(spool, number)
+    command = [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how, *style_arguments()]
+    while True:
+        process = SinkProcess(
+            command,
+            progress=progress,
+            stop=stop,
+            drain=config.drain_timeout / SECOND,
+            metrics=metrics,
+            patience=patience,
+            reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name),
+        )
+        async with _drained_when_stopped(process, stop), reported(spool, document, screen):
+            try:
+                await process.run()
+            except SinkProcessError as error:
+                one = find(spool, number)
+                if one is None or not one.progress.lost:
+                    raise
+                raise _lost(one) from error
+        state = find(spool, number)
+        if state is None or stop.requested or not state.is_open or state.is_read or state.is_stopped:
+            break
+        left = len(state.progress.unfinished)  # resumed while the process delivered what the others have
+        _log.info("a backfill continues", action="a_backfill_continues", number=number, tables=left)
     if state is not None and state.progress.is_done:
         log_done(state)
     elif state is not None and state.is_stopped:

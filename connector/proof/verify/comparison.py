@@ -266,12 +266,18 @@ class Comparison:
     ) -> set[Key]:
         """Those of the differing rows that have changed in Spanner since the timestamp, as far as a look shows.
 
-        Where the destination's rows name their last change, only those that it lacks are looked up.
+        Where the destination's rows name their last change, only those that it lacks are looked up. Those of a table
+        whose key is hashed cannot be.
         """
         if self._replica.keeps_history:
             return set()
         only_missing = self._replica.names_changes
         rows = [(one.table, one.key) for one in found if not only_missing or one.kind is RowKind.MISSING]
+        if (rules := source.columns.rules) is not None:
+            differing = {table for table, _ in rows}
+            hashed = {one for one in differing if rules.hashed_key(one, self._tables[one].primary_keys)}
+            self.report.unsure += sum(table in hashed for table, _ in rows)
+            rows = [row for row in rows if row[0] not in hashed]
         if self._looked_up + len(rows) > MOST_LOOKED_UP:
             self.report.unsure += len(rows)
             return set()

@@ -81,7 +81,7 @@ class VerifyReport:
         first: the first of them, with their keys.
         omitted: rows that backfills have not delivered and the destination does not have, by table; they do not differ.
         later: rows that have changed since the timestamp, by table; they are not compared.
-        unsure: rows that are missing, and were not looked up again.
+        unsure: rows that differ, and were not looked up again.
         unsure_values: values that are NULL in Spanner, and in the destination NULL or not captured.
         unsure_tables: tables with rows that may differ although nothing shows it.
         keyless: tables without a key, which are not compared.
@@ -187,7 +187,8 @@ class VerifyReport:
             )
         if self.unsure:
             notes.append(
-                f"{self.unsure} of the missing rows may have been deleted since: too many to look them up again"
+                f"{self.unsure} of the rows that differ may have changed since: they were not looked up again, because"
+                " there are too many, or because their key is hashed"
             )
         if self.unsure_values:
             notes.append(

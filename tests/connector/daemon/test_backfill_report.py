@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from connector import log
-from connector.daemon import backfill_report
-from connector.daemon.backfill import check_rejected
+from connector.config import validated
+from connector.daemon import backfill, backfill_report
+from connector.daemon.backfill import BackfillOptions, check_rejected
 from connector.daemon.backfill_report import bar, reported
 from connector.daemon.sink_process import SinkFailedPermanentlyError
 from connector.daemon.states.report import status_of, status_text
 from connector.log import Log, terminal
+from connector.reader.stopping import StopRequest
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, spool_of, write_progress
+from connector.spool.backfill.requests import stopped_tables, withdraw_requests, write_request
 from connector.spool.sink_report import NOTHING, write_report
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
@@ -124,3 +127,35 @@ def test_a_backfill_whose_stopped_tables_are_replayed_has_succeeded(tmp_path: Pa
     write_report(own, "tables", NOTHING.after(1, 3, {"A": "why"}).without("A"))
     (one,) = backfills(spool)
     check_rejected(one)
+
+
+@pytest.mark.parametrize(("resumed", "runs"), [(True, 2), (False, 1)])
+def test_a_table_that_is_resumed_while_the_others_are_delivered_is_read_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, resumed: bool, runs: int
+) -> None:
+    spool, header = spool_with_start(tmp_path)
+    document = recorded(spool, header, "A", "B")
+    write_request(spool, ["B"], "stop")
+    found: list[int] = []
+
+    class Process:
+        """Reads and delivers the tables that are not stopped as it starts."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.left = {"A", "B"} - stopped_tables(spool)
+
+        async def run(self) -> None:
+            found.append(len(self.left))
+            if resumed:
+                withdraw_requests(spool, ["B"], only="stop")
+            states = (TableProgress(table=name, state="done" if name in self.left else "planned") for name in "AB")
+            write_progress(spool_of(spool, 1), BackfillProgress(updated=T, tables=tuple(states)))
+
+    monkeypatch.setattr(backfill, "SinkProcess", Process)
+    source = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
+    config = validated({"source": source, "spool": {"path": str(tmp_path)}})
+    stop, metrics = StopRequest(drain_timeout=1), ReaderMetrics()
+    asyncio.run(backfill.delivered(config, tmp_path, stop, document, options=BackfillOptions(), metrics=metrics))
+    assert found == [1, 2][:runs]
+    (one,) = backfills(spool)
+    assert one.progress.is_done is resumed

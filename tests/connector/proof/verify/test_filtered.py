@@ -3,12 +3,18 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from connector.config import validated
 from connector.config.backfill_rules import BackfillRules
 from connector.core.timestamps import SECOND
+from connector.proof.verify.comparison import Comparison
 from connector.proof.verify.filters import filters_of
+from connector.proof.verify.report import VerifyReport
+from connector.proof.verify.rows import RowDifference, RowKind
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, record, spool_of, write_progress
 from connector.spool.reading import Spool
@@ -38,6 +44,40 @@ def test_rows_are_filtered_by_all_conditions_of_a_table_unless_a_backfill_has_re
     assert filters_of(backfills(spool), tables, rules) == {"A": ("x < 2", "x > 3"), "C": ()}
     recorded(spool, header, "A")
     assert filters_of(backfills(spool), tables, None) == {}
+
+
+def test_conditions_of_a_backfill_that_another_continues_are_those_of_the_tables_that_are_done(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B", where={"B": "y"})
+    states = (TableProgress(table="A", state="reading"), TableProgress(table="B", state="done"))
+    write_progress(spool_of(spool, 1), BackfillProgress(updated=T, tables=states))
+    recorded(spool, header, "A", continues=1, where={"A": "x"})
+    assert filters_of(backfills(spool), ["A", "B"], None) == {"A": ("x",), "B": ("y",)}
+
+
+def test_rows_that_differ_are_reported_although_their_hashed_key_cannot_be_looked_up() -> None:
+    source = validated(
+        {
+            "source": {
+                "project": "p",
+                "instance": "in",
+                "database": "d",
+                "change_stream": "S",
+                "columns": {"hash": {"A.Id": {"salt": "0123456789abcdef"}}},
+            }
+        }
+    ).source
+    comparison: Any = SimpleNamespace(
+        _replica=SimpleNamespace(keeps_history=False, names_changes=False),
+        _tables={"A": schema("A")},
+        _looked_up=0,
+        report=VerifyReport("there", T, ("A",)),
+    )
+    found = [RowDifference(RowKind.DIFFERENT, "A", ("Name",), '["digest"]')]
+    row: dict[tuple[str, str], dict[str, object]] = {("A", '["digest"]'): {"Id": "digest", "Name": "a"}}
+    assert Comparison._changed_since(comparison, source, found, row, row, T) == set()
+    assert comparison.report.unsure == 1
+    assert "their key is hashed" in comparison.report.to_text(show_keys=False)
 
 
 @pytest.mark.emulator
