@@ -12,7 +12,8 @@ from typing import ClassVar
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+from spark_sink.errors import SinkError
+from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
 from spark_sink.sinks.tables.formats.session import OWN, session_options
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
@@ -42,7 +43,15 @@ class DeltaStore(TableStore):
         return f"delta.{quoted(f'{self._options.path}/{name}')}"
 
     def applied(self, name: str) -> Offset:
-        """From the state of the table, which keeps the last version of each application; the identity is searched."""
+        """From the state of the table, which keeps the last version of each application; the identity is searched.
+
+        Through Spark Connect the state cannot be read: there the history alone says it.
+
+        Raises:
+            SinkError: the history that is searched has no commit of the sink's, and does not begin with the table.
+        """
+        if not has_jvm(self._spark):
+            return self._last_in_history(name)
         version = self.snapshot(self.folder(name)).transactions().get(self._progress)
         if not version.isDefined():
             return Offset(0)
@@ -60,11 +69,28 @@ class DeltaStore(TableStore):
     def _identity(self, name: str, epoch: int) -> str:
         """The identity of an epoch, from its commit; empty if that has expired or has none."""
         for limit in _SEARCHED:
-            commits = self._spark.sql(f"DESCRIBE HISTORY {self.target(name)} LIMIT {limit}").select("userMetadata")
-            texts = [str(row[0]).split(" ") for row in commits.collect() if row[0]]
-            if found := [words[2] for words in texts if words[:2] == [self._progress, str(epoch)] and words[2:]]:
+            _, commits = self._own_commits(name, limit)
+            if found := [commit.at for commit in commits if commit.epoch == epoch and commit.at]:
                 return found[0]
         return ""
+
+    def _last_in_history(self, name: str) -> Offset:
+        for limit in _SEARCHED:
+            is_whole, commits = self._own_commits(name, limit)
+            if commits or is_whole:
+                return max(commits, key=lambda commit: commit.epoch, default=Offset(0))
+        raise SinkError(
+            f"the last {limit} commits of {self.target(name)} do not say which epochs it has",
+            hint="Merge one micro-batch in a session that is not one of Spark Connect: that reads the table's state.",
+        )
+
+    def _own_commits(self, name: str, limit: int) -> tuple[bool, list[Offset]]:
+        """True if the newest commits are all that the table ever had; and the epochs of the sink's own among them."""
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self.target(name)} LIMIT {limit}").select("version", "userMetadata")
+        commits = rows.collect()
+        texts = (str(row["userMetadata"] or "").split(" ") for row in commits)
+        own = [Offset(int(words[1]), at="".join(words[2:3])) for words in texts if words[:1] == [self._progress]]
+        return any(row["version"] == 0 for row in commits), own
 
     def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
         """Appends by the names of the columns."""

@@ -24,6 +24,15 @@ def java_session(spark: SparkSession) -> JavaObject:
     return _of(spark, "_jsparkSession")
 
 
+def has_jvm(spark: SparkSession) -> bool:
+    """True unless the session is one of Spark Connect."""
+    try:
+        java_session(spark)
+    except ConfigurationError:
+        return False
+    return True
+
+
 def session_key(spark: SparkSession) -> str:
     """Identifies a session, of which there may be several objects in Python; one of Spark Connect has a name."""
     named: str = getattr(spark, "session_id", "")
@@ -34,6 +43,4 @@ def _of(spark: SparkSession, name: str) -> JavaObject:
     try:
         return getattr(spark, name)
     except Exception:  # noqa: BLE001 - Spark Connect raises one of its own for each attribute
-        raise ConfigurationError(
-            ["Delta, Parquet and cuts need a session of its own JVM, not one of Spark Connect"]
-        ) from None
+        raise ConfigurationError(["Parquet and cuts need a session of its own JVM, not one of Spark Connect"]) from None
