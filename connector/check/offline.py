@@ -141,6 +141,8 @@ def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
         extras = sink_type(config.sink.type).extras(config.sink)
         wanted |= {extra: (f"sink.type: {config.sink.type}", modules) for extra, modules in extras.items()}
         locations |= {one.option: one.path for one in sink_type(config.sink.type).locations(config.sink)}
+        if config.source.complete_rows:  # the sink's tasks read Spanner
+            wanted["reader"] = ("source.complete_rows", EXTRAS["reader"])
     for option, path in locations.items():
         if in_cloud_storage(path):
             wanted.setdefault("gcs", (f"{option}: gs://", EXTRAS["gcs"]))

@@ -67,6 +67,15 @@ def test_a_missing_extra_is_reported_with_what_needs_it_and_how_to_install_it(
     assert line.startswith(f"{error}, which is not installed: pip install 'spanner-cdc-spark[")
 
 
+def test_a_sink_alone_that_completes_rows_needs_the_reader(without: Callable[..., None]) -> None:
+    completes, not_ = config(source={**SOURCE, "complete_rows": True}), config()
+    assert offline.offline_errors(completes, NEEDS["sink"]) == []
+    without("google.cloud.spanner_v1")
+    assert offline.offline_errors(not_, NEEDS["sink"]) == []
+    (line,) = offline.offline_errors(completes, NEEDS["sink"])
+    assert line.startswith("source.complete_rows needs the extra reader, which is not installed")
+
+
 def test_all_errors_of_a_machine_are_reported_at_once(
     without: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
