@@ -266,6 +266,14 @@ function lists(status) {
       fills.map((one) => [or(one.number, count), or(one.timestamp, day), one.done ? "yes" : "no",
         (one.tables || []).map((each) => `${each.table}: ${each.state}`).join(", ")]), "");
   }
+  const objects = status.objects || [];
+  if (show("objects-section", objects.length > 0)) {
+    const done = (part, whole, text) => (known(part) ? text(part) + (known(whole) && whole > part ? ` of about ${text(whole)}` : "") : "");
+    table("objects", [["table"], ["backfill"], ["rows", "number"], ["bytes", "number"], ["changes"], ["why", "wide"]],
+      objects.map(({ table: name, backfill, streaming, errors }) => [name, backfill.state.replaceAll("_", " "),
+        done(backfill.rows, backfill.rows_expected, count), done(backfill.bytes, backfill.bytes_expected, bytes), streaming.state,
+        [backfill.error, streaming.error, ...(errors || []).slice(-1).map((one) => one.message)].filter(known).join("; ")]), "");
+  }
   const window = status.window_in_progress || status.window;
   if (show("window-section", Boolean(window))) {
     at("window").replaceChildren(...Object.entries(window).filter(([, value]) => typeof value !== "object").flatMap(

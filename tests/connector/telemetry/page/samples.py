@@ -56,6 +56,7 @@ def young() -> dict[str, Any]:
         "queries": {"sent": 1, "retries": {}},
         "errors": [],
         "backfills": [],
+        "objects": [],
         "figures": {},
     }
 

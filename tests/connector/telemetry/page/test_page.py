@@ -59,6 +59,20 @@ def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
     }
 
 
+def test_each_table_has_its_backfill_its_changes_and_its_newest_error(tmp_path: Path) -> None:
+    filled = {"state": "active", "rows": 1200, "rows_expected": 4800, "bytes": 2_000_000, "bytes_expected": 8_000_000}
+    stopped = {"state": "stopped", "error": "column Title is INT64 now"}
+    objects = [
+        {"table": "Albums", "backfill": {"state": "not_started"}, "streaming": stopped, "errors": []},
+        {"table": "Singers", "backfill": filled, "streaming": {"state": "active"}, "errors": [{"message": "a fault"}]},
+    ]
+    page = opened(running() | {"objects": objects}, tmp_path)
+    assert "Albums not started stopped column Title is INT64 now" in page.text
+    assert "Singers active 1,200 of about 4,800 2.0 MB of about 8.0 MB active a fault" in page.text
+    assert page.console == []
+    assert "Backfill and changes of each table" not in opened(young(), tmp_path).text
+
+
 def test_what_is_unknown_is_called_unknown_and_never_0(tmp_path: Path) -> None:
     page = opened(young(), tmp_path)
     for name in ("Not read yet", "Changes a second", "Data would be lost in", "Spool"):
