@@ -42,7 +42,7 @@ class SpannerConfig(ServerOptions, SinkConfig):
     """Columns that have another name there: ``table.column``, of the source, to the column's name."""
     metadata: bool = False
     """Writes the columns ``source_commit_timestamp`` and ``source_change_sequence_number``, which every table must
-    have.
+    have, and where a table has them ``source_record_sequence`` and ``source_mod_index``.
     """
     transaction_tag: str = "spanner-cdc"
     """The tag of each transaction there; a stream back takes it in ``source.skip_transaction_tags``."""

@@ -14,6 +14,8 @@ from spark_sink.sinks.spanner.writing.units import Unit
 
 COMMIT_TIMESTAMP, SEQUENCE = "source_commit_timestamp", "source_change_sequence_number"
 METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
+RECORD_SEQUENCE, MOD_INDEX = "source_record_sequence", "source_mod_index"
+"""The parts of the sequence number, with the commit timestamp the sort keys of Datastream; written where they exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,9 @@ class WritePlanner:
         if self._applying.metadata:
             last = row.changes[-1]
             written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
+            _, record, index = (int(part, 16) for part in last.sequence.split("/"))
+            parts = {RECORD_SEQUENCE: f"{record:08}", MOD_INDEX: str(index)}
+            written |= {name: value for name, value in parts.items() if name in known.columns}
         return {name: value for name, value in written.items() if name not in known.generated}
 
     def _without_cascades(

@@ -181,6 +181,20 @@ def test_rows_have_their_commit_timestamp_and_sequence_number_by_option(
     assert number == change.sequence
 
 
+def test_a_table_that_has_columns_for_the_three_sort_keys_has_them_written(
+    database: MakeDatabase, spool: SpoolMaker
+) -> None:
+    sample = database()
+    added = "source_commit_timestamp TIMESTAMP, source_change_sequence_number STRING(MAX)"
+    added += ", source_record_sequence STRING(MAX), source_mod_index INT64"
+    sample.run_ddl(f"CREATE TABLE Sorted (Id INT64, Name STRING(MAX), {added}) PRIMARY KEY (Id)")
+    replica = Replica(sample, spool, metadata=True)
+    spool.seal(record(START, [1, 2], sequence=7, table="Sorted"))
+    replica.apply()
+    found = replica.rows("Sorted", "Id", "source_record_sequence", "source_mod_index")
+    assert found == [(1, "00000007", 0), (2, "00000007", 1)]
+
+
 def test_a_transaction_that_cannot_be_applied_is_whole_among_the_dead_letters(
     database: MakeDatabase, spool: SpoolMaker
 ) -> None:
