@@ -155,6 +155,15 @@ class BigQueryDouble(InjectedFaults):
         """Counts requests by kind and hour, and enforces quotas."""
         return self._traffic.meter
 
+    @property
+    def largest_request(self) -> int:
+        """The most bytes of an AppendRows request."""
+        return self._traffic.largest_request
+
+    @largest_request.setter
+    def largest_request(self, size: int) -> None:
+        self._traffic.largest_request = size
+
     def set_size(self, dataset: str, table: str, size: int) -> None:
         """Sets a table's size in bytes, whatever was written; KeyError without the table."""
         self._catalog.known(dataset, table).bytes = size

@@ -77,6 +77,10 @@ class RefusedValue:
         return self.column in row and bool(row[self.column] == self.value)
 
 
+LARGEST_REQUEST = 10_000_000
+"""Bytes of an AppendRows request, as BigQuery limited it until 2026; its page says 20 MB since."""
+
+
 class Traffic:
     """Counts requests, also by hour and against quotas (`meter`), and decides which of them fail."""
 
@@ -84,6 +88,7 @@ class Traffic:
         self.counts = Counts()
         self.meter = meter
         self.refused: list[RefusedValue] = []
+        self.largest_request = LARGEST_REQUEST
         self._lock = threading.Lock()
         self._failures: list[tuple[str, Failure]] = []
 

@@ -25,7 +25,6 @@ from emulator.bigquery.streams import DEFAULT, PendingStream, Streams
 from emulator.bigquery.traffic import APPEND_ROWS, Failure, Traffic
 
 _SERVICE = "/google.cloud.bigquery.storage.v1.BigQueryWrite/"
-_LARGEST_REQUEST = 10_000_000
 _ROW_ERRORS_SHOWN = 100
 _ROUTING = "x-goog-request-params"
 _THREADS = 64  # an open stream needs one
@@ -139,8 +138,8 @@ class _WriteConnection:
 
     def answer(self, raw: bytes, failure: Failure | None) -> Any:
         """Returns the response to a request; raises WriteError or RefusedError if the call ends with it."""
-        if len(raw) > _LARGEST_REQUEST:
-            raise unwritable(f"AppendRows request too large: {len(raw)} limit {_LARGEST_REQUEST}")
+        if len(raw) > (most := self._api.traffic.largest_request):
+            raise unwritable(f"AppendRows request too large: {len(raw)} limit {most}")
         try:
             request = _AppendRowsRequest.FromString(raw)
         except DecodeError as error:

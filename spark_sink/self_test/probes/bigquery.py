@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from spark_sink.errors import SinkError
 from spark_sink.self_test.report import Observation, SelfTestVerdict
 from spark_sink.sinks.bigquery.client import BigQueryClient, connected
-from spark_sink.sinks.bigquery.rows.builder import LARGEST
+from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 
@@ -235,7 +235,7 @@ def _long_merge(place: Place) -> str:
 
 
 def _large_row(place: Place) -> str:
-    text = "x" * (LARGEST - 1000)
+    text = "x" * (SURELY_TAKEN - 1000)
     appended, merged = place.table("large"), place.table("large_merged", key=("id",))
     place.append(appended, (1, text))
     place.upsert(merged, (1, text))

@@ -26,8 +26,11 @@ from spark_sink.sinks.bigquery.rows.reasons import DECIMALS, no_key, null_in_arr
 from spark_sink.sinks.bigquery.tables.table import MERGE, BigQueryTable, Field, Mode, TableColumn, no_whole_rows
 from spark_sink.sinks.shared.completing.whole_rows import are_completed
 
-LARGEST = 9_500_000
-"""The most bytes of a row: a request has less than 10 MB, and describes the columns, too."""
+LARGEST = 19_500_000
+"""The most bytes of a row: a request has less than 20 MB, and describes the columns, too."""
+
+SURELY_TAKEN = 9_500_000
+"""Bytes of a row that BigQuery took when its limit was 10 MB; it may refuse a larger one, which is then rejected."""
 
 _CHANGE_TYPE, _CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER"
 """The pseudo columns by which BigQuery merges changes."""

@@ -25,6 +25,7 @@ from connector.proxies import DIRECT_CHANNEL
 from connector.telemetry.retrying import attempts
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import PATIENCE, BigQueryClient, cause_of, reason_of
+from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.sinks.bigquery.writing.connections import Call, connections, own, shared
 
@@ -101,6 +102,8 @@ class BigQueryWriter:
             except exceptions.InvalidArgument as error:
                 if _is_of_extra_fields(error):
                     raise _MissingColumnError(error.message) from None  # type: ignore[no-untyped-call]
+                if len(rows) == 1 and len(rows[0]) > SURELY_TAKEN and "too large" in str(error.message):
+                    return [(0, f"the row is too large for BigQuery: it has {len(rows[0]):,} bytes")]
                 raise
             except exceptions.NotFound:
                 if offset is None:

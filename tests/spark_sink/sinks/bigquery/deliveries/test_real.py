@@ -23,7 +23,7 @@ from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.publishing import Publication
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.replay import replay_into
-from spark_sink.sinks.bigquery.rows.builder import LARGEST, RowBuilder
+from spark_sink.sinks.bigquery.rows.builder import LARGEST, SURELY_TAKEN, RowBuilder
 from spark_sink.sinks.bigquery.tables.table import bigquery_table
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
@@ -302,11 +302,11 @@ def test_a_row_just_below_the_largest_is_taken_and_a_larger_one_is_a_dead_letter
     tmp_path: Path, prefix: str, query: Query, mode: str
 ) -> None:
     spool = SpoolMaker(tmp_path / "spool")
-    spool.seal(record(START + SECOND, [1], values={"Name": "x" * (LARGEST - 1000)}))
+    spool.seal(record(START + SECOND, [1], values={"Name": "x" * (SURELY_TAKEN - 1000)}))
     spool.seal(record(START + 2 * SECOND, [2], values={"Name": "x" * LARGEST}))
     delivered(spool, prefix, mode, Checkpoint([]))
     name = f"{NAMED}.{prefix}Singers"
-    eventually(query, f"SELECT Id, LENGTH(Name) AS n FROM `{name}`", [{"Id": 1, "n": LARGEST - 1000}])
+    eventually(query, f"SELECT Id, LENGTH(Name) AS n FROM `{name}`", [{"Id": 1, "n": SURELY_TAKEN - 1000}])
     assert sum(file.count for file in DeadLetters(f"{spool.path}-letters/bigquery").files()) == 1
 
 

@@ -209,7 +209,28 @@ def test_every_change_is_appended_or_a_dead_letter_and_never_both_in_runs_interr
 
 
 @pytest.mark.parametrize("mode", STREAMED)
-def test_a_row_of_more_than_10_mb_becomes_a_dead_letter_and_the_others_are_written(
+def test_a_row_of_up_to_20_mb_is_written_and_a_larger_one_becomes_a_dead_letter(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(bigquery_double, "largest_request", 20_000_000)
+    scenario = double_scenario(mode)
+    large: dict[str, object] = {"Name": "x" * 19_500_000}
+    most: dict[str, object] = {"Name": "x" * 19_490_000}
+    scenario.maker.seal(
+        record(START + SECOND, [1], values=large),
+        record(START + SECOND, [2, 3], sequence=1),
+        record(START + SECOND, [4], values=most, sequence=2),
+    )
+    (said,) = scenario.run()
+    assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
+    assert dead_letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 19,500,000 bytes")]
+    found = names_of(scenario)
+    assert [key for key, _ in found] == [2, 3, 4]
+    assert len(str(found[-1][1])) == 19_490_000
+
+
+@pytest.mark.parametrize("mode", STREAMED)
+def test_a_row_that_bigquery_finds_too_large_becomes_a_dead_letter_and_the_others_are_written(
     double_scenario: MakeScenario, mode: str
 ) -> None:
     scenario = double_scenario(mode)
@@ -222,7 +243,8 @@ def test_a_row_of_more_than_10_mb_becomes_a_dead_letter_and_the_others_are_writt
     )
     (said,) = scenario.run()
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
-    assert dead_letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 9,500,000 bytes")]
+    ((key, why),) = dead_letters_of(scenario)
+    assert (key, why[:49]) == (1, "the row is too large for BigQuery: it has 10,000,")
     assert [key for key, _ in names_of(scenario)] == [2, 3, 4]
     assert replay(scenario) == Replayed(rejected=1)
 

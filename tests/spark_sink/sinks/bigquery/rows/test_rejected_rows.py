@@ -141,12 +141,12 @@ def test_a_row_that_is_too_large_is_rejected() -> None:
     builder = builder_of(columns, "merge")
     small = builder.build(enveloped(change(columns, '{"Id":"1","s":""}')), now=NOW)
     room = LARGEST - len(small.rows[0].as_py()) - 3  # the length takes three bytes more
-    payloads = [f'{{"Id":"1","s":"{"x" * length}"}}' for length in (1, room, room + 1, 12_000_000, 2)]
+    payloads = [f'{{"Id":"1","s":"{"x" * length}"}}' for length in (1, room, room + 1, 24_000_000, 2)]
     built = builder.build(enveloped(change(columns, *payloads)), now=NOW)
     assert built.indexes.tolist() == [0, 1, 4]
     assert len(built.rows[1].as_py()) == LARGEST
     assert [(one.index, one.reason) for one in built.rejected] == [
-        (number, "the row is too large for BigQuery: it has more than 9,500,000 bytes") for number in (2, 3)
+        (number, "the row is too large for BigQuery: it has more than 19,500,000 bytes") for number in (2, 3)
     ]
 
 
