@@ -158,6 +158,9 @@ def _edition(info: ValidationInfo) -> str | None:
     return info.data.get("edition")
 
 
+_MOST_LABELS = 64
+
+
 class SourceConfig(ServerOptions):
     """The change stream and how to read it."""
 
@@ -208,6 +211,9 @@ class SourceConfig(ServerOptions):
     watched since later."""
     complete_rows: bool = False
     """Reads columns that were not captured: those that an UPDATE omits, and the rows that DELETEs have removed."""
+    labels: dict[str, str] = Field(default={})
+    """Labels of the stream: on the metric ``spanner_cdc_stream_info`` as ``label_NAME``, and on what a BigQuery sink
+    creates and runs."""
     emulator_host: str | None = Field(default=None, validate_default=True)
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 
@@ -253,6 +259,19 @@ class SourceConfig(ServerOptions):
             return {} if _SWITCH.validate_python(value) else None
         except ValidationError:
             raise ValueError("write true, false, or its options exclude, where, max_tasks and new_tables") from None
+
+    @field_validator("labels")
+    @classmethod
+    def _of_google_cloud(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or not re.fullmatch(r"[a-z0-9_-]{0,63}", text):
+                raise ValueError(
+                    f"{name}: {text!r} is not a valid label: a name begins with one of a to z, and has up to"
+                    " 63 of a to z, digits and underscores, a value also dashes"
+                )
+        if len(value) > _MOST_LABELS:
+            raise ValueError(f"Google Cloud takes at most {_MOST_LABELS} labels")
+        return value
 
     @field_validator("workers", mode="before")
     @classmethod

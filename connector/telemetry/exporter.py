@@ -105,6 +105,7 @@ class _Collector:
             "spanner_instance": source.instance,  # Prometheus has a label instance of its own
             "database": source.database,
             "change_stream": source.change_stream,
+            **{f"label_{name}": value for name, value in source.labels.items()},
         }
 
     def collect(self) -> Iterable[Metric]:

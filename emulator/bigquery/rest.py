@@ -82,7 +82,8 @@ class BigQueryRest:
         base = _UPLOAD if path.startswith(_UPLOAD) else _BASE
         if path.startswith(base):
             project, _, rest = path.removeprefix(base).partition("/")
-            if unquote(project) != self._catalog.project:
+            is_job = rest.startswith(("jobs", "queries"))  # which another project may run, and be billed for
+            if unquote(project) != self._catalog.project and not is_job:
                 raise RefusedError(Reason.NOT_FOUND, f"Not found: Project {unquote(project)}")
             for name, of, pattern, answer in self._routes:
                 match = pattern.fullmatch(rest)

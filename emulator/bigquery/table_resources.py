@@ -13,7 +13,10 @@ from emulator.bigquery.refusals import Reason, RefusedError, invalid
 from emulator.bigquery.schema import ColumnDefinition, Definition, Json, check, patched, read_columns, to_rest
 
 _NAME = re.compile(r"[\w\- ]{1,1024}")
-_KEPT = {"description", "friendlyName", "labels", "expirationTime", "rangePartitioning", "timePartitioning"}
+_KEPT = {
+    "description", "encryptionConfiguration", "expirationTime", "friendlyName", "labels", "rangePartitioning",
+    "requirePartitionFilter", "timePartitioning",
+}  # fmt: skip
 _IGNORED = {"tableReference", "maxStaleness", "kind", "etag", "type"}  # BigQuery ignores them too
 _STRUCTURE = {"schema", "tableConstraints", "clustering"}
 _MOST_RANGES = 10_000
@@ -130,6 +133,8 @@ def _without_schema(resource: Json) -> Json:
 def _check_partitions(resource: Json, schema: Sequence[ColumnDefinition]) -> None:
     """Raises RefusedError for a partitioning that BigQuery rejects; the double does not partition its rows."""
     time, span = resource.get("timePartitioning"), resource.get("rangePartitioning")
+    if resource.get("requirePartitionFilter") and not (time or span):
+        raise invalid("require_partition_filter is only supported for partitioned tables.")
     if time and span:
         raise invalid("Cannot set both time and range partitioning.")
     if time and time.get("field"):

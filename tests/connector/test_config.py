@@ -446,3 +446,15 @@ def test_tables_are_not_created_as_the_source_has_them_where_columns_are_exclude
         sink={"type": "spanner", "database": "other", "create_tables": True},
     )
     assert error.startswith("sink.create_tables: ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [({"Team": "a"}, "Team: 'a' is not a valid label"), ({"team": "A b"}, "not a valid label"),
+     ({"a-b": "c"}, "not a valid label"), ({f"l{n}": "" for n in range(65)}, "at most 64 labels")],
+)  # fmt: skip
+def test_labels_are_those_of_google_cloud(labels: dict[str, str], why: str) -> None:
+    source = {"project": "p", "instance": "in", "database": "d", "change_stream": "s"}
+    assert validated({"source": {**source, "labels": {"team": "sales-eu", "env": ""}}}).source.labels["env"] == ""
+    with pytest.raises(ConfigurationError, match=why):
+        validated({"source": {**source, "labels": labels}})

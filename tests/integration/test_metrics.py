@@ -139,3 +139,11 @@ def test_one_metric_names_the_change_stream_under_labels_that_no_target_has(tmp_
         "database": "orders",
         "change_stream": "Everything",
     }
+
+
+def test_labels_of_the_stream_are_on_the_metric_that_names_it(tmp_path: Path) -> None:
+    source = SOURCE.model_copy(update={"labels": {"team": "sales"}})
+    registry = registry_of(ReaderMetrics(), ConsumerStates(Spool.at(tmp_path)), source)
+    labels = {"project": "my-project", "spanner_instance": "my-instance", "database": "orders"}
+    labels |= {"change_stream": "Everything", "label_team": "sales"}
+    assert registry.get_sample_value("spanner_cdc_stream_info", labels) == 1

@@ -20,13 +20,6 @@ from google.api_core import exceptions, retry
 from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
-from google.cloud.bigquery.table import (
-    PartitionRange,
-    PrimaryKey,
-    RangePartitioning,
-    TableConstraints,
-    TimePartitioning,
-)
 
 from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND
@@ -38,7 +31,13 @@ from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, BigQueryJobs, is_transient, reasons_in
 from spark_sink.sinks.bigquery.refusals import BigQueryRefusal, refusal
-from spark_sink.sinks.bigquery.tables.partition import TablePartition
+from spark_sink.sinks.bigquery.resources import (
+    dataset_resource,
+    load_defaults,
+    query_defaults,
+    schema_field,
+    table_resource,
+)
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 
 PATIENCE = 600.0
@@ -106,8 +105,7 @@ class BigQueryClient:
 
     def create_dataset(self, dataset: str, location: str) -> None:
         """Creates a dataset, unless it exists."""
-        made = bigquery.Dataset(self._dataset(dataset))
-        made.location = location
+        made = dataset_resource(self._target, dataset, location)
         with self._errors(f"dataset {dataset}"):
             self._client().create_dataset(made, exists_ok=True, retry=self._retry, timeout=TIMEOUT)
 
@@ -126,13 +124,7 @@ class BigQueryClient:
 
     def create(self, table: BigQueryTable) -> None:
         """Creates a table with its key, clustering and partitioning, unless it exists."""
-        made = bigquery.Table(self._table(table.dataset, table.name), schema=[_schema(field) for field in table.fields])
-        if table.clustering:
-            made.clustering_fields = list(table.clustering)
-        if table.partition is not None:
-            _partition(made, table.partition)
-        if table.primary_key:
-            made.table_constraints = TableConstraints(PrimaryKey(columns=list(table.primary_key)), None)
+        made = table_resource(self._target, table)
         with self._errors(f"table {table.dataset}.{table.name}"):
             self._client().create_table(made, exists_ok=True, retry=self._retry, timeout=TIMEOUT)
 
@@ -143,7 +135,7 @@ class BigQueryClient:
             for attempt in range(_ATTEMPTS):
                 found = client.get_table(self._table(table.dataset, table.name), retry=self._retry, timeout=TIMEOUT)
                 there = {field.name.lower() for field in found.schema}
-                new = [_schema(field) for field in fields if field.name.lower() not in there]
+                new = [schema_field(field) for field in fields if field.name.lower() not in there]
                 if not new:
                     return
                 found.schema = [*found.schema, *new]
@@ -211,7 +203,7 @@ class BigQueryClient:
     def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
         """Creates a table of these rows, lines of JSON, or replaces it; likewise once for a job's id."""
         config = bigquery.LoadJobConfig(
-            schema=[_schema(field) for field in fields],
+            schema=[schema_field(field) for field in fields],
             source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
             write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
         )
@@ -355,19 +347,6 @@ def _field(field: bigquery.SchemaField) -> Field:
     )
 
 
-def _partition(made: bigquery.Table, partition: TablePartition) -> None:
-    if partition.interval:
-        span = PartitionRange(start=partition.start, end=partition.end, interval=partition.interval)
-        made.range_partitioning = RangePartitioning(span, field=partition.column)
-    else:
-        made.time_partitioning = TimePartitioning(type_=partition.unit.upper(), field=partition.column or None)
-
-
-def _schema(field: Field) -> bigquery.SchemaField:
-    mode = "REPEATED" if field.repeated else "REQUIRED" if field.required else "NULLABLE"
-    return bigquery.SchemaField(field.name, field.type, mode=mode, fields=[_schema(inner) for inner in field.fields])
-
-
 @functools.cache
 def _client(target: BigQueryTarget, process: int) -> bigquery.Client:
     """A client of this process; a forked child needs its own connections."""
@@ -376,9 +355,11 @@ def _client(target: BigQueryTarget, process: int) -> bigquery.Client:
 
 
 def connected(target: BigQueryTarget) -> bigquery.Client:
-    """A new client of a project; one of an emulator sends no credentials and uses no proxy."""
+    """A new client, whose jobs the billed project runs; one of an emulator sends no credentials and uses no proxy."""
     return bigquery.Client(
-        project=target.project,
+        project=target.billing_project or target.project,
+        default_query_job_config=query_defaults(target),
+        default_load_job_config=load_defaults(target),
         credentials=AnonymousCredentials() if target.is_emulated else None,
         client_options={"api_endpoint": target.endpoint.rstrip("/")} if target.endpoint else None,
         _http=direct_session() if target.is_emulated else None,

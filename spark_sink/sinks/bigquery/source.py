@@ -59,8 +59,9 @@ class BigQueryPartition(InputPartition):
 class BigQuerySinkSource(SinkSource):
     """Writes a spool's events into BigQuery; internal to the sink.
 
-    Options: ``pinned``, :class:`PinnedOptions` as text; ``endpoint`` and ``grpc_endpoint``, an emulator's or empty;
-    ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what the spool may hold.
+    Options: ``pinned``, :class:`PinnedOptions` as text; ``target``, :class:`BigQueryTarget` as text, of which the
+    pinned project counts; ``location``, of datasets, or empty; ``max_staleness`` in nanoseconds; ``max_bytes``, what
+    the spool may hold.
     """
 
     @classmethod
@@ -142,7 +143,7 @@ class BigQuerySinkReader(SinkStreamReader):
             named = self._default_schema or self._spool.header().default_schema
             self._default_schema = named or _default_schema(self._spool, manifests)  # of an older program's spool
             table_options = replace(table_options, default_schema=self._default_schema)
-        target = BigQueryTarget(options.project, self._options["endpoint"], self._options["grpc_endpoint"])
+        target = replace(BigQueryTarget.from_text(self._options["target"]), project=options.project)
         prepared = self._tables_of(target).prepared({key: self._schema(key) for key in keys.values()}, table_options)
         writer = PartWriter(
             self._spool.path,

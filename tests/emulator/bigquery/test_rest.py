@@ -285,8 +285,12 @@ def test_unsupported_requests_are_not_implemented(caller: Caller) -> None:
         caller.tables.list_models(DATASET).pages.__next__()
     table = bigquery.Table(caller.name("t"), schema=[ID])
     table.require_partition_filter = True
-    with pytest.raises(MethodNotImplemented, match="requirePartitionFilter"):
+    with pytest.raises(BadRequest, match="only supported for partitioned tables"):
         caller.tables.create_table(table)
+    view = bigquery.Table(caller.name("v"))
+    view.view_query = "SELECT 1"
+    with pytest.raises(MethodNotImplemented, match="view"):
+        caller.tables.create_table(view)
     for kind, method in ((404, None), (503, "AppendRows"), ("UNAVAILABLE", "tables.get")):
         with pytest.raises(ValueError):
             caller.double.fail_next(kind, method=method)

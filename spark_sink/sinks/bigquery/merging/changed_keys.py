@@ -27,8 +27,9 @@ def changed_keys(table: BigQueryTable) -> BigQueryTable:
         columns=tuple(column for column in table.columns if column.is_key),
         metadata=(Field(number, "STRING"), Field(whole, "BOOL"), Field(columns, "STRING")),
         primary_key=(),
+        clustering=tuple(name for name in table.clustering if name in table.primary_key),
         partition=None,
-        unpartitioned="",
+        unfit=(),
     )
 
 

@@ -9,7 +9,7 @@ backfill ends with one line, and its unfinished tables are read at a new timesta
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from pydantic import BaseModel, ConfigDict
@@ -138,14 +138,14 @@ def drop_notes(spool: Spool, target: BigQueryTarget, unfinished: Collection[str]
 
     Args:
         spool: the change stream's.
-        target: has the endpoints.
+        target: the sink's, whose project may be another by now.
         unfinished: the tables of which a backfill is not done.
 
     Raises:
         SinkError: BigQuery refuses, or cannot be reached.
     """
     for path, notes in _left_over(spool, unfinished):
-        at = BigQueryTarget(notes.project, target.endpoint, target.grpc_endpoint)
+        at = replace(target, project=notes.project)
         BigQueryClient(at, failure=SinkError).delete(notes.dataset, notes.name)
         spool.storage.delete(path)
 

@@ -21,13 +21,19 @@ _SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19})
 
 @dataclass(frozen=True, slots=True)
 class TablePartition:
-    """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival."""
+    """A table's partitioning, by ``unit`` or by a range; ``column`` is BigQuery's, empty for the time of arrival.
+
+    ``expiry`` is how long a partition is kept, in seconds, 0 for ever; with ``requires_filter`` BigQuery refuses
+    queries that read all partitions.
+    """
 
     column: str
     unit: str = ""
     start: int = 0
     end: int = 0
     interval: int = 0
+    expiry: int = 0
+    requires_filter: bool = False
 
 
 def parse(spec: str) -> TablePartition:
@@ -50,15 +56,9 @@ def parse(spec: str) -> TablePartition:
     return TablePartition(column, "", first, last, step)
 
 
-def of_table(partition_by: str, table: str) -> str:
-    """A table's value of the option, from the option's text (:func:`to_text`); empty if it has none."""
-    specs: dict[str, str] = orjson.loads(partition_by) if partition_by else {}
-    return specs.get(table) or specs.get(ALL_OTHERS, "")
-
-
-def is_named(partition_by: str, table: str) -> bool:
-    """True if the option names the table itself."""
-    return bool(partition_by) and table in orjson.loads(partition_by)
+def of_table(partition_by: Mapping[str, str], table: str) -> str:
+    """A table's value of the option; empty if it has none."""
+    return partition_by.get(table) or partition_by.get(ALL_OTHERS, "")
 
 
 def to_text(partition_by: Mapping[str, str]) -> str:

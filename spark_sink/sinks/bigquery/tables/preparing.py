@@ -170,8 +170,7 @@ class BigQueryTables:
         if dropped is not None:
             return _Found(TableFinding.DROPPED, error=dropped)
         if existing is None:
-            why = f"{table.unpartitioned}: change sink.partition_by"
-            return _Found(TableFinding.UNFIT, (why,)) if table.unpartitioned else _Found(TableFinding.ABSENT)
+            return _Found(TableFinding.UNFIT, table.unfit) if table.unfit else _Found(TableFinding.ABSENT)
         return _compared(name, table, existing)
 
     def _faults(self, table: BigQueryTable, table_options: BigQueryTableOptions) -> Iterator[str]:

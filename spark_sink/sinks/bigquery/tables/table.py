@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from connector.core.column_kinds import ColumnKind, Layout, SpannerType
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
-from spark_sink.sinks.bigquery.tables.partition import TablePartition, fitted, is_named, of_table
+from spark_sink.sinks.bigquery.tables.layout import CLUSTERED_TYPES, MOST_CLUSTERING_COLUMNS, TableLayouts
+from spark_sink.sinks.bigquery.tables.partition import TablePartition, fitted, of_table
 
 Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
@@ -24,7 +27,6 @@ SCHEMA_IN_DATASET = "{schema}"
 """Placeholder for the schema's name in the configured dataset, to give each schema a dataset of its own."""
 
 MOST_KEY_COLUMNS = 16
-MOST_CLUSTERING_COLUMNS = 4
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 _LONGEST_NAME = 300
@@ -49,17 +51,31 @@ COLUMN_TYPES: Mapping[ColumnKind, str] = {
     ColumnKind.PROTO: "BYTES",
     ColumnKind.UNKNOWN: "STRING",
 }
-_IN_KEYS = frozenset({"BOOL", "INT64", "NUMERIC", "BIGNUMERIC", "STRING", "DATE", "TIMESTAMP"})
-"""The types that BigQuery allows in keys and for clustering."""
 
 
 @dataclass(frozen=True, slots=True)
 class BigQueryTarget:
-    """A project, and the addresses of an emulator or of private endpoints; empty for Google's."""
+    """A project, and the addresses of an emulator or of private endpoints; empty for Google's.
+
+    ``billing_project`` runs jobs; if empty, the project does. ``kms_key`` encrypts what is created; if empty, the
+    dataset's default does. ``labels`` are those of what is created, and of jobs.
+    """
 
     project: str
     endpoint: str = ""
     grpc_endpoint: str = ""
+    billing_project: str = ""
+    kms_key: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def to_text(self) -> str:
+        """The text of an option of a source."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "BigQueryTarget":
+        """Reads what :meth:`to_text` wrote."""
+        return msgspec.json.decode(text, type=cls)
 
     @property
     def is_emulated(self) -> bool:
@@ -106,7 +122,8 @@ class BigQueryTableOptions:
     ``dataset`` may hold ``{schema}``; ``timestamps`` is ``micros`` or ``text``, ``numeric`` (PostgreSQL's) ``string``
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables
     without one are in; ``partition_by`` is that option as text
-    (:func:`spark_sink.sinks.bigquery.tables.partition.to_text`).
+    (:func:`spark_sink.sinks.bigquery.tables.partition.to_text`), and ``layout`` are the others that decide a table's
+    layout (:class:`spark_sink.sinks.bigquery.tables.layout.TableLayouts`).
     """
 
     dataset: str
@@ -117,6 +134,12 @@ class BigQueryTableOptions:
     arrays: str = "repeated"
     default_schema: str = ""
     partition_by: str = ""
+    layout: str = ""
+
+    @property
+    def layouts(self) -> TableLayouts:
+        """The options that decide a table's layout."""
+        return TableLayouts.from_texts(self.partition_by, self.layout)
 
     @property
     def merges(self) -> bool:
@@ -128,7 +151,7 @@ class BigQueryTableOptions:
 class BigQueryTable:
     """A table in BigQuery; ``source`` is its name in Spanner, ``primary_key`` is empty where it is not merged into.
 
-    ``unpartitioned`` is why it cannot be partitioned as configured; that matters only before it is created.
+    ``unfit`` are the reasons why it cannot be laid out as configured; they matter only before it is created.
     """
 
     source: str
@@ -139,7 +162,7 @@ class BigQueryTable:
     primary_key: tuple[str, ...]
     clustering: tuple[str, ...]
     partition: TablePartition | None = None
-    unpartitioned: str = ""
+    unfit: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -195,9 +218,11 @@ def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> 
     columns = tuple(_column(column.name, column.type, column.name in keys, table_options) for column in schema.columns)
     targets = {column.name: column.field for column in columns}
     key_fields = [targets[name] for name in schema.primary_keys if name in targets]
-    clustered = [field.name for field in key_fields if field.type in _IN_KEYS and not field.repeated]
+    clustered = [field.name for field in key_fields if field.type in CLUSTERED_TYPES and not field.repeated]
     dataset, name = _dataset_and_name(schema.table, table_options)
-    partition, unpartitioned = _partition(schema.table, columns, table_options)
+    types = _types(columns, table_options.mode)
+    partition, unpartitioned = _partition(schema.table, types, table_options)
+    clustering, unclustered = _clustering(schema.table, types, table_options)
     return BigQueryTable(
         schema.table,
         dataset,
@@ -205,28 +230,41 @@ def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> 
         columns,
         METADATA_OF[table_options.mode],
         tuple(field.name for field in key_fields) if table_options.merges else (),
-        tuple(clustered[:MOST_CLUSTERING_COLUMNS]),
+        tuple(clustered[:MOST_CLUSTERING_COLUMNS]) if clustering is None else clustering,
         partition,
-        unpartitioned,
+        tuple(reason for reason in (unpartitioned, unclustered) if reason),
     )
 
 
+def _types(columns: Iterable[TableColumn], mode: Mode) -> Mapping[str, tuple[str, str]]:
+    """All columns by their names in the source: name and type in BigQuery, the type empty if it is repeated."""
+    fields = {column.name: column.field for column in columns} | {field.name: field for field in METADATA_OF[mode]}
+    return {name: (field.name, "" if field.repeated else field.type) for name, field in fields.items()}
+
+
 def _partition(
-    table: str, columns: Iterable[TableColumn], table_options: BigQueryTableOptions
+    table: str, types: Mapping[str, tuple[str, str]], table_options: BigQueryTableOptions
 ) -> tuple[TablePartition | None, str]:
     """The partitioning of a table, or the reason why it cannot have the one that the option asks for."""
-    spec = of_table(table_options.partition_by, table)
+    layouts = table_options.layouts
+    spec = of_table(layouts.partition_by, table)
     if not spec:
         return None, ""
-    fields = {column.name: column.field for column in columns} | {
-        field.name: field for field in METADATA_OF[table_options.mode]
-    }
-    types = {name: (field.name, "" if field.repeated else field.type) for name, field in fields.items()}
     try:
-        return fitted(spec, types, merges=table_options.merges), ""
+        return layouts.governed(table, fitted(spec, types, merges=table_options.merges)), ""
     except ValueError as error:
-        named = is_named(table_options.partition_by, table)
-        return None, f"table {table} cannot be partitioned by {spec}: {error}" if named else ""
+        why = f"sink.partition_by: table {table} cannot be partitioned by {spec}: {error}"
+        return None, why if layouts.names(table) else ""
+
+
+def _clustering(
+    table: str, types: Mapping[str, tuple[str, str]], table_options: BigQueryTableOptions
+) -> tuple[tuple[str, ...] | None, str]:
+    """The clustering of a table that an option asks for, or the reason why it cannot have it."""
+    try:
+        return table_options.layouts.clustering(table, types), ""
+    except ValueError as error:
+        return None, f"sink.cluster_by: {error}"
 
 
 def table_errors(table: BigQueryTable, table_options: BigQueryTableOptions) -> Iterator[str]:
@@ -249,7 +287,7 @@ def table_errors(table: BigQueryTable, table_options: BigQueryTableOptions) -> I
             f" {MOST_KEY_COLUMNS}: take mode append-only, or exclude the table"
         )
     for column in table.columns:
-        if column.is_key and (column.field.repeated or column.field.type not in _IN_KEYS):
+        if column.is_key and (column.field.repeated or column.field.type not in CLUSTERED_TYPES):
             yield (
                 f"the key column {column.name} of table {table.source} is {column.field.type} in BigQuery, which has no"
                 " such keys: take mode append-only, or exclude the table"
@@ -283,7 +321,7 @@ def errors_of_stream(
     tables = [bigquery_table(schema, table_options) for schema in schemas]
     for table in tables:
         errors += [f"sink: {error}" for error in table_errors(table, table_options)]
-        errors += [f"sink.partition_by: {table.unpartitioned}"] if table.unpartitioned else []
+        errors += table.unfit
     errors += [f"sink: {error}" for error in collisions(tables)]
     return errors
 

@@ -15,17 +15,7 @@ from spark_sink.sinks.bigquery.tables.table import (
     bigquery_table,
     errors_of_stream,
 )
-
-ORDERS = TableSchema(
-    "Orders",
-    (
-        ColumnType("Id", '{"code":"INT64"}', True, 1),
-        ColumnType("Placed on", '{"code":"TIMESTAMP"}', False, 2),
-        ColumnType("Day", '{"code":"DATE"}', False, 3),
-        ColumnType("Tags", '{"code":"ARRAY","array_element_type":{"code":"INT64"}}', False, 4),
-    ),
-    ("Id",),
-)
+from tests.spark_sink.sinks.bigquery.tables.orders import ORDERS
 
 
 def table(partition_by: dict[str, str], mode: Mode = "append-only") -> BigQueryTable:
@@ -75,12 +65,12 @@ def test_a_table_that_is_named_says_why_it_cannot_be_partitioned_and_one_of_all_
     ]:
         made = table({"Orders": spec})
         assert made.partition is None
-        assert made.unpartitioned == f"table Orders cannot be partitioned by {spec}: {why}"
-        assert table({"*": spec}).unpartitioned == ""
+        assert made.unfit == (f"sink.partition_by: table Orders cannot be partitioned by {spec}: {why}",)
+        assert table({"*": spec}).unfit == ()
 
 
 def test_tables_that_are_merged_into_have_no_time_of_arrival() -> None:
-    assert "is for modes that append rows" in table({"Orders": "_PARTITIONTIME"}, "merge-load").unpartitioned
+    assert "is for modes that append rows" in table({"Orders": "_PARTITIONTIME"}, "merge-load").unfit[0]
 
 
 def test_check_says_what_cannot_be_partitioned() -> None:
