@@ -8,6 +8,7 @@ from connector.spool.backfill.requests import stopped_tables, withdraw_requests,
 from connector.spool.reading import Spool
 
 _NEXT = "a process that reads the backfill follows; if none runs, `spanner-cdc backfill CONFIG` continues it"
+_ENDING = "all rows of the backfill are read already: only a process that is started before they are delivered follows"
 
 
 def request_tables(
@@ -22,25 +23,29 @@ def request_tables(
         restart: the tables that are read from their first row, at the backfill's timestamp.
 
     Raises:
-        ConfigurationError: a table is in no backfill that is not finished, or is not stopped.
+        ConfigurationError: a table is in no backfill that is not finished, is not stopped, or is read already.
         SpoolError: the spool cannot be read or written.
     """
     known = backfills(spool)
     continued = {one.document.continues for one in known}
-    unread = {
-        table.table
+    left = [
+        (one.is_read, table)
         for one in known
         if one.document.number not in continued and not one.document.is_repair
         for table in one.progress.tables
         if table.state != "done"
-    }
+    ]
+    unfinished = {table.table for _, table in left}
+    read = {table.table for _, table in left if table.state == "read"}
+    ending = {table.table for is_read, table in left if is_read}
     errors = [
         f"{option} {table}: it is in no backfill that is not finished; `spanner-cdc backfill CONFIG --table {table}`"
         " reads it in a new one"
         for option, tables in (("--stop", stop), ("--restart", restart))
         for table in tables
-        if table not in unread
+        if table not in unfinished
     ]
+    errors += [f"--stop {table}: all of its rows are read, and are being delivered" for table in stop if table in read]
     stopped = stopped_tables(spool)
     errors += [f"--resume {table}: it is not stopped" for table in resume if table not in stopped]
     if len({*stop, *resume, *restart}) < len([*stop, *resume, *restart]):
@@ -51,4 +56,5 @@ def request_tables(
     withdraw_requests(spool, resume, only="stop")
     write_request(spool, restart, "restart")
     asked = (("stopped", stop), ("resumed", resume), ("restarted", restart))
-    return [f"{what}: {', '.join(tables)}" for what, tables in asked if tables] + [_NEXT]
+    said = [f"{what}: {', '.join(tables)}" for what, tables in asked if tables]
+    return [*said, _ENDING if ending.intersection(restart) else _NEXT]

@@ -57,6 +57,25 @@ def test_only_tables_of_a_backfill_that_is_not_finished_are_stopped_and_only_sto
     assert requests_of(spool) == {}
 
 
+def test_a_request_about_rows_that_are_read_already_says_what_follows(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A", "B")
+    states = {"A": "read", "B": "reading"}
+
+    def report() -> None:
+        tables = [TableProgress.model_validate({"table": table, "state": state}) for table, state in states.items()]
+        write_progress(spool_of(spool, 1), BackfillProgress(updated=T, tables=tuple(tables)))
+
+    report()
+    with pytest.raises(ConfigurationError, match="--stop A: all of its rows are read, and are being delivered"):
+        request_tables(spool, stop=["A"])
+    assert "a process that reads the backfill follows" in request_tables(spool, restart=["A"])[-1]
+    assert requests_of(spool) == {"A": "restart"}
+    states["B"] = "read"
+    report()
+    assert "all rows of the backfill are read already" in request_tables(spool, restart=["B"])[-1]
+
+
 def test_the_command_stops_a_table_and_status_lists_each_table(tmp_path: Path) -> None:
     spool, header = spool_with_start(tmp_path / "spool")
     recorded(spool, header, "A")
