@@ -70,10 +70,16 @@ def check_python(program: str) -> None:
 
 
 def _pushes(spark: SparkSession) -> bool:
-    """True if Spark lets Python data sources take filters: it does, unless the session's configuration says no."""
+    """True if Spark lets Python data sources take filters: it does, unless the session's configuration says no.
+
+    Where options cannot be set, as in a declarative pipeline, it does if the configuration says yes.
+    """
     found = spark.conf.get(PUSHDOWN, None)
     if found is None:
-        spark.conf.set(PUSHDOWN, "true")
+        try:
+            spark.conf.set(PUSHDOWN, "true")
+        except PySparkException:
+            return False
     return found is None or found.lower() == "true"
 
 

@@ -5,8 +5,10 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock, PropertyMock
 
 import pytest
+from pyspark.errors import PySparkException
 
 import connector
 import spark_sink
@@ -64,6 +66,18 @@ def test_no_module_of_the_connector_names_a_sink_but_the_default_one() -> None:
     named = {path.name for path, text in sources.items() if "bigquery" in text}
     assert named == {"self_test.py", "extras.py"}, "whose options name a dataset, and the distribution's extras"
     assert [path.name for path, text in sources.items() if '= "files"' in text] == ["sinks.py"]
+
+
+def test_a_session_that_lets_no_option_be_set_gets_the_sources_without_pushdown() -> None:
+    """As that of a declarative pipeline."""
+    session = Mock()
+    session.conf.get.return_value = None
+    session.conf.set.side_effect = PySparkException("SESSION_MUTATION_IN_DECLARATIVE_PIPELINE")
+    type(session).sparkContext = PropertyMock(side_effect=PySparkException("Spark Connect"))
+    spark_sink.register(session)
+    sources = {call.args[0].name(): call.args[0] for call in session.dataSource.register.call_args_list}
+    assert list(sources) == ["spanner-change-stream", "datastream-files", "spanner-snapshot"]
+    assert not sources["spanner-snapshot"].pushes
 
 
 def test_the_help_of_the_package_lists_its_functions() -> None:
