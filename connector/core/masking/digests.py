@@ -10,9 +10,10 @@ The text is the same for equal values of a type, however Spanner writes them:
 - FLOAT32 and FLOAT64 the shortest digits of the double, without the sign of a zero; NaN is ``nan``.
 - NUMERIC the digits without zeros at the end.
 - TIMESTAMP the nanoseconds since 1970.
-- BYTES and PROTO hexadecimal digits.
+- BYTES and PROTO hexadecimal digits, with or without the padding of base64.
 - JSON the text without spaces, with sorted names, numbers as in NUMERIC.
-- STRING, UUID, DATE, INTERVAL and types that are not known: as they are.
+- UUID small letters.
+- STRING, DATE, INTERVAL and types that are not known: as they are.
 - An ARRAY has of each element ``v``, the bytes of its text in UTF-8, ``:`` and the text; NULL is ``n``.
 
 A value that is not of its type's format is taken as it is: it is hashed in any case. NULL stays NULL.
@@ -53,6 +54,11 @@ def _number(value: Decimal | int) -> str:
     return str(number.normalize(_EXACT)) if number.is_finite() and number else str(number if number else 0)
 
 
+def _bytes(text: str) -> str:
+    digits = text.rstrip("=")
+    return b64decode(digits + "=" * (-len(digits) % 4), validate=True).hex()
+
+
 def _json(text: str) -> str:
     return _canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal))
 
@@ -75,9 +81,10 @@ _TEXTS: Mapping[ColumnKind, Callable[[str], str]] = {
     ColumnKind.NUMERIC: lambda text: _number(Decimal(text)),
     ColumnKind.PG_NUMERIC: lambda text: _number(Decimal(text)),
     ColumnKind.TIMESTAMP: lambda text: str(parse(text)),
-    ColumnKind.BYTES: lambda text: b64decode(text, validate=True).hex(),
-    ColumnKind.PROTO: lambda text: b64decode(text, validate=True).hex(),
+    ColumnKind.BYTES: _bytes,
+    ColumnKind.PROTO: _bytes,
     ColumnKind.JSON: _json,
+    ColumnKind.UUID: str.lower,
 }
 """Values of other kinds have one text."""
 
