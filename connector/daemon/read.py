@@ -178,9 +178,9 @@ async def read(
 async def _with_backfill(
     start: _Start, stream: OpenStream, config: Config, on_backfill: Callable[[Backfill], None]
 ) -> None:
-    """Records the backfill that is due with ``source.backfill``, or withdraws one that was only announced."""
+    """Withdraws a backfill or a repair that was only announced, and records the one that is due."""
+    await in_thread(functools.partial(withdraw, start.spool))
     if config.source.backfill is None:
-        await in_thread(functools.partial(withdraw, start.spool))
         return
     versions = await row_versions(stream.client, stream.dialect)
     due = await in_thread(

@@ -12,19 +12,20 @@ import orjson
 import pytest
 
 from connector.cli.spool_reports import spool_report, spool_text
-from connector.config import SourceConfig
+from connector.config import SourceConfig, validated
 from connector.config.backfill_rules import BackfillRules
 from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill import _lost, due_at_start
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.read import _Start, _with_backfill
 from connector.errors import VersionRetentionError
 from connector.log import Log
 from connector.reader.change_stream import opened
 from connector.spanner.relations import Relations
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
-from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress
+from connector.spool.backfill.documents import Backfill, BackfillAnnouncement, BackfillProgress, TableProgress
 from connector.spool.backfill.records import (
     backfills,
     mark_lost,
@@ -36,7 +37,7 @@ from connector.spool.backfill.records import (
 from connector.spool.gaps import GapRecord, _Gaps
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader, to_json
-from connector.spool.writing import initialize
+from connector.spool.writing import checkpoint, initialize
 from emulator import Workload
 from emulator.scenario.contents_at import contents_at
 from tests.connector.spanner.snapshot.scripted import serving, source_of
@@ -185,6 +186,25 @@ def test_a_backfill_that_is_not_done_is_continued_after_a_later_repair(tmp_path:
         assert again is not None
         assert (again.number, again.continues) == (repair.number + 1, document.number)
         assert asyncio.run(due(source, spool, spool.header())) == again
+
+
+def test_a_repair_that_was_killed_while_it_was_recorded_is_withdrawn_at_the_next_start(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        done = tuple(TableProgress(table=table.table, state="done") for table in document.tables)
+        write_progress(own, BackfillProgress(updated=T, tables=done))
+        spool, source = Spool.at(tmp_path), source_of(server).model_copy(update={"backfill": BackfillRules()})
+        spool_of(spool, 2).storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
+        assert unfinished_tables(spool) == {"A"}, "the sink spanner would wait for ever"
+        config = validated({"source": source.name.model_dump()}).model_copy(update={"source": source})
+        start, due = _Start(spool, spool.header(), checkpoint(spool, spool.header()), None), list[Backfill]()
+
+        async def started() -> None:
+            async with opened(source, started=True) as stream:
+                await _with_backfill(start, stream, config, due.append)
+
+        asyncio.run(started())
+        assert (unfinished_tables(spool), due) == (frozenset(), [])
 
 
 def test_a_table_that_is_no_longer_watched_is_omitted_from_the_rest_of_a_backfill(tmp_path: Path) -> None:
