@@ -177,8 +177,7 @@ class WritePlanner:
         if self._applying.metadata:
             last = row.changes[-1]
             written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
-            _, record, index = (int(part, 16) for part in last.sequence.split("/"))
-            parts = {RECORD_SEQUENCE: f"{record:08}", MOD_INDEX: str(index)}
+            parts = _parts(last.sequence)
             written |= {name: value for name, value in parts.items() if name in known.columns}
         return {name: value for name, value in written.items() if name not in known.generated}
 
@@ -196,6 +195,15 @@ class WritePlanner:
             key = tuple(one.values[: len(self._tables[parent].key)]) if parent else ()
             if not (one.operation == DELETE and one.row.is_deleted and (parent, key) in deleted):
                 yield depth, one
+
+
+def _parts(sequence: str) -> dict[str, Value]:
+    """The columns for the parts of a change sequence number; NULL where a dead letter has none."""
+    try:
+        _, record, index = (int(part, 16) for part in sequence.split("/"))
+    except (AttributeError, ValueError):
+        return {RECORD_SEQUENCE: None, MOD_INDEX: None}
+    return {RECORD_SEQUENCE: f"{record:08}", MOD_INDEX: str(index)}
 
 
 def is_of_user(change: KeyedChange) -> bool:
