@@ -28,6 +28,7 @@ class Gate(ThreadingHTTPServer):
 
     Attributes:
         refusal: the status and the type of the error that every request gets; None to pass them on.
+        lost: the number of commits to tables whose answers are to be lost: they are done, and an error is returned.
     """
 
     daemon_threads = True
@@ -36,6 +37,7 @@ class Gate(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.behind = behind
         self.refusal: tuple[int, str] | None = None
+        self.lost = 0
 
     @property
     def address(self) -> str:
@@ -49,18 +51,25 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.server.refusal is not None:
-            status, kind = self.server.refusal
-            error = {"message": f"refused: {kind}", "type": kind, "code": status}
-            self._answer(status, json.dumps({"error": error}).encode())
+            self._fail(*self.server.refusal)
             return
         connection = HTTPConnection("127.0.0.1", self.server.behind)
         headers = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
         connection.request(self.command, self.path, body, headers)
         found = connection.getresponse()
-        self._answer(found.status, found.read())
+        answer = found.read()
         connection.close()
+        if self.server.lost and self.command == "POST" and self.path.rpartition("/")[0].endswith("/tables"):
+            self.server.lost -= 1
+            self._fail(500, "InternalServerError")
+            return
+        self._answer(found.status, answer)
 
     do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815 - the library's names
+
+    def _fail(self, status: int, kind: str) -> None:
+        error = {"message": f"refused: {kind}", "type": kind, "code": status}
+        self._answer(status, json.dumps({"error": error}).encode())
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
