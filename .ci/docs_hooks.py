@@ -9,6 +9,7 @@ from mkdocs.structure.pages import Page
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_LONG = re.compile(r"<code>[^<\s]{60,}</code>")
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]*)\)")
 
 
@@ -19,7 +20,11 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """Each cell of a table gets the name of its column, which docs/assets/site.css shows on a phone."""
+    """Each cell of a table gets the name of its column, which docs/assets/site.css shows on a phone.
+
+    Names of tests and paths may wrap between their parts.
+    """
+    content = _LONG.sub(lambda name: re.sub("(/|::|_)(?!code>)", r"\1<wbr>", name[0]), content)
     return _TABLE.sub(_labelled, content)
 
 

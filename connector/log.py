@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
@@ -109,7 +109,7 @@ class _Formatter(logging.Formatter):
     @staticmethod
     def _message(record: logging.LogRecord) -> str:
         """The message, without texts of exceptions that a library repeats, because they may hold a row's values."""
-        message = record.getMessage()
+        message = _named[0](record.getMessage())
         return message if hasattr(record, "fields") else re.split(r"exception=|Traceback \(", message)[0]
 
     @staticmethod
@@ -187,6 +187,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
+_named: list[Callable[[str], str]] = [str]
 _drawn: list[TextIO] = []
 
 
@@ -258,7 +259,7 @@ def complain(program: str, line: str, *, action: str, error: BaseException | Non
         node = {"action": action, **fields, **({"frames": frames} if frames else {})}
         _put(_json_formatter().format(_record(program, logging.ERROR, line, node)))
     else:
-        _put(f"{frames}{program}: {line}")
+        _put(f"{frames}{program}: {_named[0](line)}")
 
 
 def _record(program: str, level: int, line: str, fields: dict[str, object]) -> logging.LogRecord:
@@ -291,8 +292,15 @@ def _is_json() -> bool:
     )
 
 
-def configure(*, json: bool, verbose: bool) -> None:
-    """Sends the logs of this process to stderr."""
+def configure(*, json: bool, verbose: bool, named: Callable[[str], str] = str) -> None:
+    """Sends the logs of this process to stderr.
+
+    Args:
+        json: an object a line instead of text.
+        verbose: details, too.
+        named: makes the text that is logged of each message, such as one with paths in the commands it names.
+    """
+    _named[:] = [named]
     handler = _Handler(sys.stderr)
     handler.setFormatter(_json_formatter() if json else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

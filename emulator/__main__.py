@@ -1,14 +1,16 @@
-"""`python -m emulator start` and `scripted`: run an emulator or a scripted server until Ctrl-C."""
+"""`python -m emulator start`, `scripted` and `workload`: an emulator, a scripted server, or commits until Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from types import FrameType
 from typing import NoReturn
 
 import click
+from google.api_core.exceptions import GoogleAPIError
 
 from emulator.errors import EmulatorFailedError, EmulatorNotFoundError
 from emulator.official.launcher import find_or_start
@@ -17,12 +19,14 @@ from emulator.scenario.placements import MOST_PLACEMENTS
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.fault_plan import FaultPlan
 from emulator.scripted.server import ScriptedServer
+from emulator.workload.sample import SampleDatabase
 from emulator.workload.tables import Dialect
+from emulator.workload.workload import Workload
 
 
 @click.group()
 def main() -> None:
-    """Runs the official Spanner emulator, or a scripted Spanner server."""
+    """Runs the official Spanner emulator, a scripted Spanner server, or a workload."""
 
 
 @main.command()
@@ -86,6 +90,29 @@ def scripted(
             _run_until_interrupted(f"{scenario.dialect}, {scenario.mode}")
     except KeyboardInterrupt:
         return
+
+
+@main.command()
+@click.option("--database", default="sample", show_default=True, help="The database to create.")
+@click.option("--rate", type=click.FloatRange(min=0.1), default=20.0, show_default=True, help="Mods a second.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed of the workload.")
+def workload(database: str, rate: float, seed: int) -> None:
+    """Creates a database with a change stream in an emulator, prints its names, and commits to it until Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with find_or_start() as emulator:
+            sample = SampleDatabase.create(emulator.host, database_id=database)
+            click.echo(f"SPANNER_EMULATOR_HOST={emulator.host}")
+            for name, value in (("project", sample.project), ("instance", sample.instance), ("database", database)):
+                click.echo(f"{name}={value}")
+            click.echo(f"change_stream={sample.change_stream}")
+            click.echo(f"committing {rate:g} mods a second; Ctrl-C ends it", err=True)
+            Workload(sample, seed=seed).run(rate=rate, stop=threading.Event())
+    except KeyboardInterrupt:
+        return
+    except (EmulatorNotFoundError, EmulatorFailedError, GoogleAPIError) as error:
+        click.echo(f"emulator: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)
 
 
 def _run_until_interrupted(what: str) -> NoReturn:

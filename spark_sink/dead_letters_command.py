@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
+from connector.core.health.hints import with_paths
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -37,7 +39,8 @@ Signals = list[int]
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     given = _parser().parse_args(arguments)
-    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    named = partial(with_paths, config=str(given.config))
+    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
 
     def work() -> int:
         config = load(given.config)

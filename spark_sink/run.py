@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -29,6 +30,7 @@ from connector.config.destination import check_kept
 from connector.config.loading import Config, load
 from connector.config.sink_start import check_start
 from connector.config.spark_checkpoint import check_checkpoint
+from connector.core.health.hints import with_paths
 from connector.errors import REASON_TO, TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
@@ -99,7 +101,8 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
         else:
             _run(config, events, _nothing, verbose=given.verbose)
 
-    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    named = partial(with_paths, config=str(given.config))
+    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
     return guarded(work, verbose=given.verbose)
 
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from connector import log
 from tests import without_pandas
 from tests.java import java_options, spark_home
 from tests.property.effort import share_of
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _paths_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that runs in the tests' process names its paths in messages, and no later one's."""
+    monkeypatch.setattr(log, "_named", [str])
 
 
 @pytest.fixture

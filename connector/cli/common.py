@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import NoReturn
 
 import click
@@ -59,7 +60,7 @@ def common_options(command: Command) -> Command:
     """Adds the options that every command has, passed to it as ``common``, and prints its errors."""
 
     def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
-        log.configure(json=log_format == "json", verbose=verbose)
+        log.configure(json=log_format == "json", verbose=verbose, named=partial(with_paths, **given_paths()))
         if emulator_host:  # for what is loaded here, and for the processes that are started
             os.environ[EMULATOR_HOST] = emulator_host
         try:
@@ -115,7 +116,7 @@ def fail(message: str, code: int, *, verbose: bool) -> NoReturn:
 
 def print_report(report: object, text: str, *, as_json: bool) -> None:
     """Prints a report on stdout: as JSON, or its text."""
-    put(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else text)
+    put(orjson.dumps(report, option=orjson.OPT_INDENT_2) if as_json else with_paths(text, **given_paths()))
 
 
 def put(text: str | bytes) -> None:

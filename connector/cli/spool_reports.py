@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Iterable
 
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND, format_lag, format_rfc3339
 from connector.daemon.backfill_report import Report, described, healed, incompleteness, lacking, lines_of
 from connector.errors import SpoolError
 from connector.spool import consumers
@@ -121,9 +121,11 @@ def spool_text(report: Report) -> str:
     assert isinstance(missing, list)
     assert isinstance(known, list)
     assert isinstance(epochs, list)
+    lag = report["lag_s"]
+    assert isinstance(lag, float)
     total = (
         f"{report['path']}: epochs {report['first_epoch']} to {report['last_epoch']}, {report['rows']} rows,"
-        f" {report['bytes']} bytes, watermark {report['watermark']} ({report['lag_s']} s behind)"
+        f" {report['bytes']} bytes, watermark {report['watermark']} ({format_lag(round(lag * SECOND))} behind)"
     )
     lines = [total]
     if isinstance(placements := report.get("placements"), list):

@@ -423,4 +423,4 @@ class StatusConfig(Section):
     port: int = Field(default=8080, ge=0, le=65535)
     """The port; 0 for any that is free, which the log names."""
     token: str = Field(default="", repr=False)
-    """Wanted as a bearer token of every client, but for the page itself and ``/healthz``."""
+    """Wanted as a bearer token of every client, but for the page itself, ``/healthz`` and ``/readyz``."""

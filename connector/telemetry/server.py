@@ -46,8 +46,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
-_OPEN = (*_PAGE, "/healthz")
-"""Paths that need no token: the page has no data of its own."""
+_OPEN = (*_PAGE, "/healthz", "/readyz")
+"""Paths that need no token: the page has no data of its own, and probes of Kubernetes cannot send a secret."""
 
 _log = Log(__name__)
 
@@ -195,14 +195,17 @@ class _Server:
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if _is_loopback(self._config.host) and not self._is_own(request):
             raise web.HTTPForbidden(text="this Host header is not served\n")
-        token = self._config.token
-        if token and request.path not in _OPEN:
-            sent = request.headers.get(hdrs.AUTHORIZATION, "")
-            if not hmac.compare_digest(sent.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-                raise web.HTTPUnauthorized(
-                    text="send status.token as Authorization: Bearer\n", headers={hdrs.WWW_AUTHENTICATE: "Bearer"}
-                )
+        if request.path not in _OPEN and not self._has_token(request):
+            raise web.HTTPUnauthorized(
+                text="send status.token as Authorization: Bearer\n", headers={hdrs.WWW_AUTHENTICATE: "Bearer"}
+            )
         return await handler(request)
+
+    def _has_token(self, request: web.Request) -> bool:
+        """True if the request has the token, or none is configured."""
+        sent = request.headers.get(hdrs.AUTHORIZATION, "")
+        expected = f"Bearer {self._config.token}"
+        return not self._config.token or hmac.compare_digest(sent.encode("utf-8", "replace"), expected.encode())
 
     def _is_own(self, request: web.Request) -> bool:
         """True if a browser was sent here by our own address, and not by a name that resolves to it."""
@@ -212,8 +215,9 @@ class _Server:
     async def _health(self, _: web.Request) -> web.Response:
         return _verdict(self._reporter.stuck())
 
-    async def _ready(self, _: web.Request) -> web.Response:
-        return _verdict(self._reporter.unready())
+    async def _ready(self, request: web.Request) -> web.Response:
+        reason = self._reporter.unready()
+        return _verdict(reason if self._has_token(request) else reason and "not ready; the reason needs status.token")
 
     async def _answer(self, request: web.Request) -> web.Response:
         kind = _KINDS.get(request.path, "application/json")

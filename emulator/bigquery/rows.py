@@ -137,7 +137,7 @@ class _Struct:
     def _field(self, field: FieldDescriptor, column: ColumnDefinition) -> _Field:
         repeated = column.mode == "REPEATED"
         name = self._path + column.name
-        if field.is_repeated != repeated:
+        if is_repeated(field) != repeated:
             raise unwritable(f"The proto field {name} and the column do not agree on being repeated")
         convert: Convert | None
         if field.message_type is not None and column.fields:
@@ -174,3 +174,8 @@ class _Struct:
 
 class _FieldError(ValueError):
     """A value is invalid; the message names its column."""
+
+
+def is_repeated(field: FieldDescriptor) -> bool:
+    """True if a field of a message is a list; before protobuf 6.31 its label says so, which is deprecated since."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)

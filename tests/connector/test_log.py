@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
 
 from connector import log
+from connector.core.health.hints import with_paths
 from connector.log import JsonFormatter, TextFormatter, action_of
 from connector.output import lines_of_json, wrapped
 from connector.progress import Progress
@@ -48,6 +50,19 @@ def test_a_line_of_json_has_googles_severity_a_time_a_message_and_an_action() ->
     assert line == {**expected, "epoch": 7}
     assert orjson.loads(JsonFormatter().format(made("x", action="named")))["action"] == "named"
     assert "action" not in TextFormatter().format(made("x", action="named"))
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_commands_in_messages_have_the_paths_that_a_process_was_given(
+    json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.configure(json=json, verbose=False, named=partial(with_paths, config="my.yaml"))
+    log.Log("connector.x").warning("stopped; `spanner-cdc resume CONFIG` continues", action="sink_warning")
+    log.say("sink", "new: `spanner-cdc backfill CONFIG` delivers the rows", action="sink_starts")
+    log.complain("sink", "`spanner-cdc cuts CONFIG` lists them", action="sink_failed")
+    lines = capsys.readouterr().err.splitlines()
+    for line, command in zip(lines, ("resume", "backfill", "cuts"), strict=True):
+        assert f"`spanner-cdc {command} my.yaml`" in line
 
 
 def test_a_field_does_not_replace_what_every_line_has() -> None:

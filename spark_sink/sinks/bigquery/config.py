@@ -206,7 +206,7 @@ def check_options(sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
     if sink.views and sink.table_options().merges:
         raise ValueError(
             f"sink.views: mode {sink.mode} has no views as of a cut, because BigQuery reads a table's past by a"
-            " constant time only: take mode append-only, or read as docs/guide/cuts.md says"
+            " constant time only: take mode append-only, or read the tables as of the time of a cut in _cuts"
         )
     if envelope.format == "opencdc":
         raise ValueError("envelope.format: opencdc is for files: a BigQuery sink needs the datastream envelope")

@@ -150,12 +150,26 @@ def test_a_reader_whose_event_loop_is_stuck_is_unhealthy(serve: Serve, monkeypat
 def test_with_a_token_only_the_page_and_the_health_are_open(serve: Serve) -> None:
     async def test() -> None:
         async with serve(running(), token="secret-ü") as client:
-            for path in ("/metrics", "/api/status", "/readyz", "/nothing"):
+            for path in ("/metrics", "/api/status", "/nothing"):
                 assert (await client.ask(path))[0] == 401
                 assert (await client.ask(path, headers={"Authorization": "Bearer wrong"}))[0] == 401
             allowed = {"Authorization": "Bearer secret-ü"}
             assert (await client.ask("/api/status", headers=allowed))[0] == 200
-            assert [(await client.ask(path))[0] for path in ("/", "/healthz")] == [200, 200]
+            assert [(await client.ask(path))[0] for path in ("/", "/healthz", "/readyz")] == [200, 200, 200]
+
+    run(test())
+
+
+def test_a_probe_without_a_token_learns_that_it_is_not_ready_and_no_reason(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with serve(running(), token="secret") as client:
+            monkeypatch.setattr("connector.telemetry.status.STUCK_AFTER", -1.0)
+            code, text, _ = await client.ask("/readyz")
+            assert (code, text) == (503, "not ready; the reason needs status.token\n")
+            code, text, _ = await client.ask("/readyz", headers={"Authorization": "Bearer secret"})
+            assert (code, "event loop" in text) == (503, True)
 
     run(test())
 

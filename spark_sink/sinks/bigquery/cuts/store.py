@@ -113,7 +113,7 @@ class BigQueryCuts(CutStore):
         for _, why in writer.append(writer.default_stream, row.descriptor, [row.message()]):
             raise SinkError(
                 f"BigQuery's {self._path} does not take the cut of epoch {cut.epoch}: {why}",
-                hint="Rename that table, and the sink creates it with the columns of docs/guide/cuts.md.",
+                hint="Rename that table, and the sink creates it with the columns that it needs.",
             )
 
     def _made(self) -> Iterable[tuple[str, TableRecord]]:

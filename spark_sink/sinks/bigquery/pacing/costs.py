@@ -101,7 +101,7 @@ def _scans(load: SinkLoad) -> Iterator[str]:
     elif scanned > _MUCH:
         yield (
             "warning: that is paid by the TiB where queries are on demand: a longer sink.max_staleness reads less, and"
-            " mode append-only nothing (docs/bigquery-costs.md)"
+            " mode append-only nothing"
         )
 
 

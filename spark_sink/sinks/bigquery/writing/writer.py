@@ -154,7 +154,7 @@ class BigQueryWriter:
                 raise SinkError(
                     f"streams of table {self._name} cannot be committed ({names}): they have expired",
                     hint=f"Check whether the table has their rows. If it has none, remove {entry} in the spool, and"
-                    ' they are written again. If it has them, set "committed": true there (docs/bigquery.md).',
+                    ' they are written again. If it has them, set "committed": true there.',
                 )
 
         self._sent(once)

@@ -136,6 +136,7 @@ def test_a_gap_is_reported_with_the_tables_that_were_read_since(tmp_path: Path) 
     tables = (TableProgress(table="A", state="done", rows=3), TableProgress(table="B", state="failed", why="too old"))
     write_progress(one.spool, BackfillProgress(updated=time.time_ns(), tables=tables))
     text = spool_text(spool_report(spool))
+    assert " days behind)" in text
     assert "read again by a backfill since, except for rows deleted within it: A" in text
     assert "1 of 2 tables done" in text
     assert "B: failed, 0 of ? partitions, 0 rows, 0 bytes: too old" in text

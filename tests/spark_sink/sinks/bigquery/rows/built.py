@@ -10,6 +10,7 @@ from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.schemas import SchemaRegistry, TableSchema
 from connector.envelope.envelope import EnvelopeBuilder, Source
+from emulator.bigquery.rows import is_repeated
 from spark_sink.sinks.bigquery.rows.builder import BuiltRows, RowBuilder
 from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Mode, bigquery_table
 from tests.connector.builders import column, record
@@ -35,7 +36,7 @@ def fields_of(message: Message) -> dict[str, Any]:
         if field.message_type is not None:
             found[field.name] = fields_of(value)
         else:
-            found[field.name] = list(value) if field.is_repeated else value
+            found[field.name] = list(value) if is_repeated(field) else value
     return found
 
 
