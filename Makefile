@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-lower-bounds-of-jobs test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -151,21 +151,26 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/tes
     sinks/bigquery/tables/test_names sinks/files/test_writer sinks/shared/test_gcs_destination sources/changes/test_batch \
     sources/changes/test_old_spark sources/changes/test_stream))
 
-# A second environment has what jobs that call no Spanner may have older, and the rest of the first; only what such jobs import is run there.
+# A second environment has what jobs that call no Spanner may have older, and the rest of the first; only what such jobs import is run there. Not in CI.
 OLDEST_JOBS := $(OLDEST)/jobs
 JOB_CALLERS := tests/emulator/bigquery $(filter tests/connector/spool/% tests/connector/envelope/% tests/spark_sink/%,$(CALLERS))
 OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK)
 
 test-lower-bounds: $(OLDEST)/.installed
-	@{ $(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(CALLERS) && \
-	  $(OLDEST_JOBS)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS); } $(LATER)
+	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(CALLERS) $(LATER)
+
+test-lower-bounds-of-jobs: $(OLDEST_JOBS)/.installed
+	@$(OLDEST_JOBS)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS) $(LATER)
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
 	@$(OLDEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
-	@$(PYTHON) -m venv $(OLDEST_JOBS)
+	@touch $@
+
+$(OLDEST_JOBS)/.installed: $(OLDEST)/.installed
+	@$(PYTHON) -m venv --clear $(OLDEST_JOBS)
 	@$(PYTHON) .ci/lower_bounds.py --jobs >$(OLDEST_JOBS)/requirements.txt
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(OLDEST)/bin/python -c "$$packages")')" >"$$($(OLDEST_JOBS)/bin/python -c "$$packages")/tests.pth"
