@@ -10,6 +10,15 @@ from connector.config.sections import SparkConfig
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
 
+FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""A statement of a few rows takes less time than compiling code for it; VACUUM has 10,000 tasks by default."""
+
 
 def lake_options() -> dict[str, str]:
     """The options of a session that has every library that there is for the installed Spark."""

@@ -8,16 +8,7 @@ from pyspark.sql import SparkSession
 import spark_sink
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
-from tests.lake_libraries import lake_options
-
-FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-"""A statement of a few rows takes less time than compiling code for it; VACUUM has 10,000 tasks by default."""
+from tests.lake_libraries import FEW_ROWS, lake_options
 
 
 @pytest.fixture(scope="session")
