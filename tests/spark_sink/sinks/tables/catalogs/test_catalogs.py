@@ -105,7 +105,7 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
 ) -> None:
     """It is down until each has failed; then the answers of commits are lost."""
     configure(lake, "shared", of_rest(gate.address))
-    lake.sql("CREATE NAMESPACE shared.plays")
+    lake.sql("CREATE NAMESPACE shared.operas")
     together = Barrier(2, timeout=300)
 
     def write(writer: int) -> None:
@@ -115,7 +115,7 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
 
         def merge(epoch: int) -> None:
             events = epochs(session, spool, 1, epoch)
-            spark_sink.merge_into(events, format="iceberg", database="shared.plays", mode="append")
+            spark_sink.merge_into(events, format="iceberg", database="shared.operas", mode="append")
 
         for epoch in range(1, 6):
             spool.seal(change(epoch, [10 * writer + epoch], WIDE, Name=f"{writer}", Age="1"))
@@ -136,6 +136,6 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(write, (1, 2)))
     assert gate.lost == 0
-    assert rows(lake, "shared.plays.Singers") == [
+    assert rows(lake, "shared.operas.Singers") == [
         (10 * writer + epoch, f"{writer}", 1) for writer in (1, 2) for epoch in range(1, 6)
     ]
