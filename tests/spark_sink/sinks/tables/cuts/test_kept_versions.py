@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from connector.core.timestamps import MINUTE, SECOND
@@ -10,10 +11,14 @@ from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.reading import epochs, target
 from tests.spark_sink.spools import START, SpoolMaker, record
 
+pytestmark = pytest.mark.skipif(
+    spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
+)
 KEEP = 60 * MINUTE
 
 
