@@ -125,9 +125,9 @@ class DataLostError(SpannerCdcError):
 
 
 class PlacementLostError(DataLostError):
-    """A placement was added and dropped before it was read; ``gone`` is a timestamp at which it was dropped."""
+    """A placement was added and dropped before it was read; ``gone`` is a time at which it was, if it is known."""
 
-    def __init__(self, message: str, *, hint: str, gone: int) -> None:
+    def __init__(self, message: str, *, hint: str = "", gone: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.gone = gone
 

@@ -104,7 +104,7 @@ async def lost_range(stream: OpenStream, error: DataLostError, watermark: int, *
 
 def lost_placement(error: PlacementLostError, *, spool: str) -> PlacementLostError:
     """The error with how to continue without the placement."""
-    at = shlex.quote(format_rfc3339(error.gone))
+    at = "TIMESTAMP" if error.gone is None else format_rfc3339(error.gone)
     return PlacementLostError(
         error.message,
         hint="Nothing was skipped. To continue without it, and without what the other placements recorded until then,"
