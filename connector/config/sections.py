@@ -212,8 +212,8 @@ class SourceConfig(ServerOptions):
     complete_rows: bool = False
     """Reads columns that were not captured: those that an UPDATE omits, and the rows that DELETEs have removed."""
     labels: dict[str, str] = Field(default={})
-    """Labels of the stream: on the metric ``spanner_cdc_stream_info`` as ``label_NAME``, and on what a BigQuery sink
-    creates and runs."""
+    """Labels of the stream: on the metric ``spanner_cdc_stream_info`` as ``label_NAME``, and on what a sink creates and
+    runs in a destination that has labels."""
     emulator_host: str | None = Field(default=None, validate_default=True)
     """An emulator's address, HOST:PORT; else that of ``SPANNER_EMULATOR_HOST``."""
 
