@@ -90,10 +90,12 @@ def statements_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         statements.append(sql)
         return describe(self, sql, parameters)
 
-    def executing(self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None]) -> object:
+    def executing(
+        self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None], at: int | None = None
+    ) -> object:
         if reads_change_stream(sql):
             statements.append(sql)
-        return execute(self, sql, parameters)
+        return execute(self, sql, parameters, at)
 
     monkeypatch.setattr(ScriptedSpanner, "describe", describing)
     monkeypatch.setattr(ScriptedSpanner, "execute", executing)
