@@ -86,9 +86,11 @@ def statements_sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     statements: list[str] = []
     describe, execute = ScriptedSpanner.describe, ScriptedSpanner.execute
 
-    def describing(self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None]) -> object:
+    def describing(
+        self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None], at: int | None = None
+    ) -> object:
         statements.append(sql)
-        return describe(self, sql, parameters)
+        return describe(self, sql, parameters, at)
 
     def executing(
         self: ScriptedSpanner, sql: str, parameters: Mapping[str, str | None], at: int | None = None
