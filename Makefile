@@ -119,8 +119,9 @@ test-delta: $(LAKEHOUSE)/.installed
 # CI's part of test-delta. A statement of Delta takes three times as long as Iceberg's: what is one code for both formats, such as cuts, keys, sessions, what
 # is left out, repaired or kept as a history, is shown there with Iceberg alone.
 ONE_CODE := campaign cuts/test_guide.py cuts/test_transfers.py history rejected repairs \
-  $(addprefix test_,$(addsuffix .py,appending corners keys restored_spools sessions stopped_tables))
-SLOW_IN_DELTA := cuts/test_as_of.py::test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read
+  $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
+SLOW_IN_DELTA := cuts/test_as_of.py::test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
+  maintenance/test_tables.py::test_versions_go_and_the_last_epoch_stays
 
 test-own-delta: $(LAKEHOUSE)/.installed
 	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" \
