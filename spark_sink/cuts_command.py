@@ -3,17 +3,14 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import orjson
 
-from connector import log
 from connector.config.loading import load
-from connector.core.health.hints import with_paths
 from connector.core.timestamps import format_rfc3339
 from connector.streams import writing_to_stdout
-from spark_sink.own_command import exit_code_of
+from spark_sink.own_command import configure_log, exit_code_of
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
@@ -21,8 +18,7 @@ from spark_sink.sinks.shared.sink_type import spark_sink_type
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     given = _parser().parse_args(arguments)
-    named = partial(with_paths, config=str(given.config))
-    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+    configure_log(given)
 
     def listed() -> int:
         config = load(given.config)

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import orjson
@@ -20,12 +19,11 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
-from connector.core.health.hints import with_paths
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.streams import writing_to_stdout
-from spark_sink.own_command import INTERRUPTED, exit_code_of
+from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.known_schemas import UnknownColumns
 from spark_sink.sinks.shared.sink_type import spark_sink_type
@@ -39,8 +37,7 @@ Signals = list[int]
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     given = _parser().parse_args(arguments)
-    named = partial(with_paths, config=str(given.config))
-    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+    configure_log(given)
 
     def work() -> int:
         config = load(given.config)

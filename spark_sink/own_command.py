@@ -1,13 +1,26 @@
-"""The end of a sinks' own command, which runs in a process: its exit code, and its error in one line."""
+"""The log of a process with a configuration, and the end of a command in one: its exit code, its error in one line."""
 
+import argparse
 import signal
 from collections.abc import Callable
+from functools import partial
 
 from connector import log
+from connector.core.health.hints import with_paths
 from connector.errors import line_and_exit_code
 from connector.streams import give_up_streams
 
 INTERRUPTED = 128 + signal.SIGINT
+
+
+def configure_log(given: argparse.Namespace) -> None:
+    """Configures the log as the command line says; commands that a line names have the path of its configuration.
+
+    Args:
+        given: has ``config``, ``log_format`` and ``verbose``.
+    """
+    named = partial(with_paths, config=str(given.config))
+    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
 
 
 def exit_code_of(work: Callable[[], int], *, verbose: bool) -> int:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum, auto
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -30,7 +29,6 @@ from connector.config.destination import check_kept
 from connector.config.loading import Config, load
 from connector.config.sink_start import check_start
 from connector.config.spark_checkpoint import check_checkpoint
-from connector.core.health.hints import with_paths
 from connector.errors import REASON_TO, TRANSIENT, SpoolInUseError
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
@@ -40,6 +38,7 @@ from connector.telemetry.spans import span
 from spark_sink.errors import PermanentError, SinkError, clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.idling import awaited
+from spark_sink.own_command import configure_log
 from spark_sink.publishing import Publication, publish_without_sink
 from spark_sink.session import need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
@@ -101,8 +100,7 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
         else:
             _run(config, events, _nothing, verbose=given.verbose)
 
-    named = partial(with_paths, config=str(given.config))
-    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+    configure_log(given)
     return guarded(work, verbose=given.verbose)
 
 

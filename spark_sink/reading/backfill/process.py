@@ -9,16 +9,13 @@ import argparse
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
-from connector import log
 from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_names
-from connector.core.health.hints import with_paths
 from connector.errors import SpoolError
 from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find
 from connector.spool.backfill.sealing import discard_continued
@@ -27,6 +24,7 @@ from connector.spool.destinations import keep_destination, sinks_of
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
+from spark_sink.own_command import configure_log
 from spark_sink.publishing import publish_without_sink
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
 from spark_sink.run import Events, Sink, SinkEvent, alone, awaited_lock, delivery_of, guarded, running
@@ -48,8 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
     given = parser.parse_args(arguments)
-    named = partial(with_paths, config=str(given.config))
-    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+    configure_log(given)
     options = ReadOptions(given.rpc_priority, given.data_boost)
     return guarded(
         lambda events: _run(load(given.config), given.backfill, options, events, verbose=given.verbose),

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -22,7 +21,6 @@ from connector.check.findings import warn
 from connector.check.needs import sections_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
-from connector.core.health.hints import with_paths
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
@@ -33,6 +31,7 @@ from connector.reader.stopping import StopRequest, on_signals, unexpected_cancel
 from connector.spool.backfill.documents import Backfill
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.failures import line_and_code
+from spark_sink.own_command import configure_log
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.run import Beside, Events, SinkEvent
 from spark_sink.session import need_java, session, stop_session
@@ -51,8 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stdin-lifeline", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args(arguments)
-    named = partial(with_paths, config=str(given.config))
-    log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+    configure_log(given)
     collect_rarely()
     try:
         with lines_of_json():
