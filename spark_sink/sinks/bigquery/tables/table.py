@@ -221,8 +221,9 @@ def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> 
     clustered = [field.name for field in key_fields if field.type in CLUSTERED_TYPES and not field.repeated]
     dataset, name = _dataset_and_name(schema.table, table_options)
     types = _types(columns, table_options.mode)
-    partition, unpartitioned = _partition(schema.table, types, table_options)
-    clustering, unclustered = _clustering(schema.table, types, table_options)
+    layouts = table_options.layouts
+    partition, unpartitioned = _partition(schema.table, types, layouts, merges=table_options.merges)
+    clustering, unclustered = _clustering(schema.table, types, layouts)
     return BigQueryTable(
         schema.table,
         dataset,
@@ -243,26 +244,25 @@ def _types(columns: Iterable[TableColumn], mode: Mode) -> Mapping[str, tuple[str
 
 
 def _partition(
-    table: str, types: Mapping[str, tuple[str, str]], table_options: BigQueryTableOptions
+    table: str, types: Mapping[str, tuple[str, str]], layouts: TableLayouts, *, merges: bool
 ) -> tuple[TablePartition | None, str]:
     """The partitioning of a table, or the reason why it cannot have the one that the option asks for."""
-    layouts = table_options.layouts
     spec = of_table(layouts.partition_by, table)
     if not spec:
         return None, ""
     try:
-        return layouts.governed(table, fitted(spec, types, merges=table_options.merges)), ""
+        return layouts.governed(table, fitted(spec, types, merges=merges)), ""
     except ValueError as error:
         why = f"sink.partition_by: table {table} cannot be partitioned by {spec}: {error}"
         return None, why if layouts.names(table) else ""
 
 
 def _clustering(
-    table: str, types: Mapping[str, tuple[str, str]], table_options: BigQueryTableOptions
+    table: str, types: Mapping[str, tuple[str, str]], layouts: TableLayouts
 ) -> tuple[tuple[str, ...] | None, str]:
     """The clustering of a table that an option asks for, or the reason why it cannot have it."""
     try:
-        return table_options.layouts.clustering(table, types), ""
+        return layouts.clustering(table, types), ""
     except ValueError as error:
         return None, f"sink.cluster_by: {error}"
 
