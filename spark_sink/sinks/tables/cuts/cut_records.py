@@ -129,4 +129,4 @@ def _versions_of(spark: SparkSession, store: TableStore, keep: int) -> Versions:
     if isinstance(store, DeltaStore):
         return DeltaVersions(spark, store)
     assert isinstance(store, IcebergStore)
-    return IcebergVersions(spark, store, keep // 1_000_000)
+    return IcebergVersions(store, keep // 1_000_000)

@@ -8,11 +8,8 @@ days: a tag is renewed before it would end too soon. Tags that have ended are re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import SparkSession
-
 from spark_sink.sinks.tables.cuts.versions import AT_A_TIME, Versions
 from spark_sink.sinks.tables.formats.iceberg import IcebergStore
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 from spark_sink.sinks.tables.table_faults import tried
 
 _TAG = "spanner_cdc_cut"
@@ -26,13 +23,11 @@ class IcebergVersions(Versions):
     """Snapshot ids of Iceberg.
 
     Args:
-        spark: a session.
         store: the tables.
         keep: the time for which snapshots are kept, in milliseconds.
     """
 
-    def __init__(self, spark: SparkSession, store: IcebergStore, keep: int) -> None:
-        self._spark = spark
+    def __init__(self, store: IcebergStore, keep: int) -> None:
         self._store = store
         self._keep = keep
         self._tagged: dict[str, tuple[int, int]] = {}
@@ -49,8 +44,7 @@ class IcebergVersions(Versions):
 
     def compact(self, name: str) -> None:
         """By the actions and the API that Iceberg's own procedures call; readers have an hour."""
-        actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
-        actions.get(java_session(self._spark)).rewriteDataFiles(self._store.loaded(name)).execute()
+        self._store.rewrite_files(name, {}, {})
         table = self._store.loaded(name)
         assert table is not None
         newest = int(table.currentSnapshot().timestampMillis())

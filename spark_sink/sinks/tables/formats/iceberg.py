@@ -62,6 +62,22 @@ class IcebergStore(TableStore):
         table.refresh()  # the catalog caches tables
         return table
 
+    def rewrite_files(self, name: str, options: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        """Makes one file of the small ones of a table, by the action of the procedure ``rewrite_data_files``.
+
+        Args:
+            name: the table.
+            options: of the action.
+            properties: of its snapshot.
+        """
+        actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
+        action = actions.get(java_session(self._spark)).rewriteDataFiles(self.loaded(name))
+        for option, value in options.items():
+            action = action.option(option, value)
+        for key, value in properties.items():
+            action = action.snapshotProperty(key, value)
+        action.execute()
+
     def applied(self, name: str) -> Offset:
         """From the table's own history of snapshots."""
         target = self.target(name)

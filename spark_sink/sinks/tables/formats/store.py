@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.history.modes import check_mode
-from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, add_statement, create_statement, quoted
+from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, add_statement, create_statement, quoted, text
 from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
 from spark_sink.sources.changes.offsets import Offset
 
@@ -107,6 +107,11 @@ class TableStore(ABC):
         if PROPERTY in kept:
             check_key(table, target, kept[PROPERTY])
         return PreparedTable(table, is_keyed=PROPERTY in kept)
+
+    def is_created(self, name: str) -> bool:
+        """True if the property of a table says that a sink has created it, and not somebody else."""
+        found = self._spark.sql(f"SHOW TBLPROPERTIES {self.target(name)} ({text(CREATED)})").collect()
+        return any(row["value"] == "true" for row in found)
 
     def rows(self, name: str) -> DataFrame:
         """The rows that a table has now; the table is there."""

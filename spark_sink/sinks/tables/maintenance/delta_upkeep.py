@@ -12,7 +12,7 @@ from spark_sink.sinks.tables.formats.delta import DeltaStore
 from spark_sink.sinks.tables.formats.jvm import java_classes
 from spark_sink.sinks.tables.formats.session import session_options
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
-from spark_sink.sinks.tables.maintenance.upkeep import Upkeep, says_created
+from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
 
 _SIZES: Mapping[str, str] = {
     "spark.databricks.delta.optimize.minFileSize": str(64 * 1024 * 1024),
@@ -52,4 +52,4 @@ class DeltaUpkeep(Upkeep):
 
     def is_created(self, name: str) -> bool:
         """By a property of the table."""
-        return says_created(self._spark, self._store, name)
+        return self._store.is_created(name)

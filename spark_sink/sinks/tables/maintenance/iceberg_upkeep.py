@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.formats.iceberg import IcebergStore
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 from spark_sink.sinks.tables.formats.session import OWN
 from spark_sink.sinks.tables.lake_table import text
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
-from spark_sink.sinks.tables.maintenance.upkeep import Upkeep, says_created
+from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
 
 _REWRITE: Mapping[str, str] = {"delete-file-threshold": "5", "remove-dangling-deletes": "true"}
 """Options of a compaction: a file whose rows five files of deletes name is written again without them."""
@@ -53,14 +52,8 @@ class IcebergUpkeep(Upkeep):
         return TableFiles(*map(int, counts))
 
     def compact(self, name: str) -> None:
-        """By the action of the procedure ``rewrite_data_files``."""
-        actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
-        action = actions.get(java_session(self._spark)).rewriteDataFiles(self._table(name))
-        for option, value in _REWRITE.items():
-            action = action.option(option, value)
-        for key, kept in self._kept(name).items():
-            action = action.snapshotProperty(key, kept.value)
-        action.execute()
+        """The snapshot has the last epochs of all that write the table."""
+        self._store.rewrite_files(name, _REWRITE, {key: kept.value for key, kept in self._kept(name).items()})
 
     def expire(self, name: str, keep: int, now: int) -> None:
         """By ``expireSnapshots``; tags of cuts are respected."""
@@ -71,7 +64,7 @@ class IcebergUpkeep(Upkeep):
 
     def is_created(self, name: str) -> bool:
         """By a property of the table."""
-        return says_created(self._spark, self._store, name)
+        return self._store.is_created(name)
 
     def _kept(self, name: str) -> Mapping[str, KeptProperty]:
         """The properties that keep the last epochs, in the history of the current snapshot."""

@@ -2,10 +2,6 @@
 
 from abc import ABC, abstractmethod
 
-from pyspark.sql import SparkSession
-
-from spark_sink.sinks.tables.formats.store import TableStore
-from spark_sink.sinks.tables.lake_table import CREATED, text
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
 
 
@@ -37,9 +33,3 @@ class Upkeep(ABC):
     @abstractmethod
     def is_created(self, name: str) -> bool:
         """True if a table was created by a sink, and not by somebody else."""
-
-
-def says_created(spark: SparkSession, store: TableStore, name: str) -> bool:
-    """True if the property of a table says that a sink has created it."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {store.target(name)} ({text(CREATED)})").collect()
-    return any(row["value"] == "true" for row in rows)
