@@ -208,20 +208,23 @@ def test_every_change_is_appended_or_a_dead_letter_and_never_both_in_runs_interr
     assert letters.files()
 
 
+def _delivered(scenario: Scenario, first: int, last: int) -> list[str]:
+    """Delivers four rows, the first and the last with a name of so many characters."""
+    scenario.maker.seal(
+        record(START + SECOND, [1], values={"Name": "x" * first}),
+        record(START + SECOND, [2, 3], sequence=1),
+        record(START + SECOND, [4], values={"Name": "x" * last}, sequence=2),
+    )
+    return scenario.run()
+
+
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_row_of_up_to_20_mb_is_written_and_a_larger_one_becomes_a_dead_letter(
     double_scenario: MakeScenario, bigquery_double: BigQueryDouble, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(bigquery_double, "largest_request", 20_000_000)
     scenario = double_scenario(mode)
-    large: dict[str, object] = {"Name": "x" * 19_500_000}
-    most: dict[str, object] = {"Name": "x" * 19_490_000}
-    scenario.maker.seal(
-        record(START + SECOND, [1], values=large),
-        record(START + SECOND, [2, 3], sequence=1),
-        record(START + SECOND, [4], values=most, sequence=2),
-    )
-    (said,) = scenario.run()
+    (said,) = _delivered(scenario, 19_500_000, 19_490_000)
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
     assert dead_letters_of(scenario) == [(1, "the row is too large for BigQuery: it has more than 19,500,000 bytes")]
     found = names_of(scenario)
@@ -234,14 +237,7 @@ def test_a_row_that_bigquery_finds_too_large_becomes_a_dead_letter_and_the_other
     double_scenario: MakeScenario, mode: str
 ) -> None:
     scenario = double_scenario(mode)
-    large: dict[str, object] = {"Name": "x" * 10_000_000}
-    most: dict[str, object] = {"Name": "x" * 9_490_000}
-    scenario.maker.seal(
-        record(START + SECOND, [1], values=large),
-        record(START + SECOND, [2, 3], sequence=1),
-        record(START + SECOND, [4], values=most, sequence=2),
-    )
-    (said,) = scenario.run()
+    (said,) = _delivered(scenario, 10_000_000, 9_490_000)
     assert said.startswith("3 rows to 1 tables, 1 to the dead letters")
     ((key, why),) = dead_letters_of(scenario)
     assert (key, why[:49]) == (1, "the row is too large for BigQuery: it has 10,000,")
