@@ -14,6 +14,7 @@ import yaml
 from connector.config.loading import Config, load
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import MakesRangeReader, read
+from connector.reader.placements.vanished import STEP
 from connector.reader.stopping import StopRequest
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
@@ -54,7 +55,7 @@ def served(
 
 
 def brief_placement(origin: int) -> tuple[Scenario, Placement]:
-    """Returns a history in which a placement is created, gets rows, and is emptied."""
+    """Returns a history in which a placement gets rows and is emptied, which no two lists of the past enclose."""
     for seed in range(51, 99):
         scenario = Scenario.generate(
             seed,
@@ -72,7 +73,8 @@ def brief_placement(origin: int) -> tuple[Scenario, Placement]:
             if any(isinstance(event, Change) for event in partition.events)
         }
         for one in scenario.placements.each if scenario.placements else ():
-            if one.emptied and one.created > origin + 5 * SECOND and one.name in with_records:
+            lives = one.emptied - one.created if one.emptied else 0
+            if lives > STEP + SECOND and one.created > origin + 5 * SECOND and one.name in with_records:
                 return scenario, one
     raise AssertionError("no seed has such a placement")
 
