@@ -104,9 +104,10 @@ def backfill_command(
 ) -> None:
     """Delivers every row of CONFIG's tables as of one timestamp.
 
-    Creates the spool if there is none, so that the stream begins right after that timestamp. Continues a backfill that
-    is not finished. With --stop, --resume or --restart it only requests that of tables of a backfill that is not
-    finished: a process that reads it follows before its next partitions.
+    Creates the spool if there is none, so that the stream begins right after that timestamp. Continues those that
+    are not finished, or with --table the one of these tables; begins one if there is none. With --stop, --resume or
+    --restart it only requests that of tables of a backfill that is not finished: a process that reads it follows before
+    its next partitions.
     """
     if stop or resume or restart:
         spool = Spool.at(load(config, sections_of("audit")).spool.path)

@@ -1,15 +1,17 @@
-"""The backfills of ``spanner-cdc run``: that of the start, and with ``new_tables`` those of tables that come later."""
+"""The backfills of ``spanner-cdc run``: those that are due at its start, and those of new tables."""
 
 import asyncio
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from connector.check.backfilled_tables import tables_of
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.core.schemas import TableSchema
-from connector.daemon.backfill import BackfillOptions, delivered, first_recorded, unfinished_of
+from connector.daemon.backfill import BackfillOptions, delivered
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.due_backfills import first_recorded, unfinished_of
 from connector.daemon.sink_process import Patience
 from connector.errors import SpannerCdcError
 from connector.log import Log
@@ -25,30 +27,43 @@ from connector.threads import in_thread
 INTERVAL = 30.0
 """Seconds between two looks at the tables that the change stream watches."""
 
+_AT_ONCE = 2
+"""Backfills that are delivered at the same time: each is a process of Spark's, with the memory of one."""
+
 _log = Log(__name__)
 
 
 class BackfillsOfRun:
-    """Delivers the backfills that are due beside the stream: that of the start, and those of new tables.
+    """Delivers the backfills that are due beside the stream: a long one does not hold up that of a new table.
 
     Args:
         config: the configuration.
-        path: its file, for the process of Spark.
+        path: its file, for the processes of Spark.
         stop: lets what is read be delivered, and ends.
         metrics: of the service.
         patience: with a process that makes no progress.
+        on_failure: called with the error of each backfill when it happens; the others continue.
     """
 
     def __init__(
-        self, config: Config, path: Path, stop: StopRequest, *, metrics: ReaderMetrics, patience: Patience
+        self,
+        config: Config,
+        path: Path,
+        stop: StopRequest,
+        *,
+        metrics: ReaderMetrics,
+        patience: Patience,
+        on_failure: Callable[[Exception], None],
     ) -> None:
         rules = config.source.backfill
         self._config = config
         self._interval = INTERVAL if rules is not None and rules.new_tables else None
+        self._at_once = most_at_once(config)
         self._stop = stop
         self._deliver = functools.partial(
             delivered, config, path, stop, options=BackfillOptions(), metrics=metrics, patience=patience
         )
+        self._on_failure = on_failure
         self._due: list[Backfill] = []
         self._is_finished = False
         self._news = asyncio.Event()
@@ -64,20 +79,43 @@ class BackfillsOfRun:
         self._news.set()
 
     async def run(self) -> None:
-        """Delivers until it is finished, or until a backfill fails.
+        """Delivers until it is finished.
 
         Raises:
-            SpannerCdcError: that of a backfill.
+            SpannerCdcError: that of the first backfill that failed, once the others have ended.
         """
-        while self._due or not self._is_finished:
-            if self._due:
-                await self._deliver(self._due.pop())
-                continue
-            self._news.clear()
-            try:
-                await asyncio.wait_for(self._news.wait(), self._interval)
-            except TimeoutError:
-                await self._fill_new_tables()
+        running, failed = set[asyncio.Task[None]](), list[Exception]()
+        try:
+            while running or self._due or not self._is_finished:
+                while self._due and len(running) < self._at_once:
+                    running.add(asyncio.create_task(self._deliver(self._due.pop(0)), name="backfill"))
+                ended = await self._ended(running)
+                running -= ended
+                for error in filter(None, map(_error_of, ended)):
+                    self._on_failure(error)
+                    failed.append(error)
+        finally:
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
+        if failed:
+            raise failed[0]
+
+    async def _ended(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Waits until a backfill has ended or something is new; looks for new tables if that takes long.
+
+        Returns those that have ended.
+        """
+        news = asyncio.create_task(self._news.wait(), name="news of backfills")
+        try:
+            ended, _ = await asyncio.wait({news, *running}, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+        if not ended and not self._is_finished:
+            await self._fill_new_tables()
+        self._news.clear()
+        return running.intersection(ended)
 
     async def _fill_new_tables(self) -> None:
         if self._stop.requested:
@@ -91,15 +129,33 @@ class BackfillsOfRun:
             self.add(document)
 
 
+def most_at_once(config: Config) -> int:
+    """The most backfills that are delivered at the same time; one where rows may need those of other tables."""
+    return 1 if sink_type(config.sink.type).waits_for_backfill else _AT_ONCE
+
+
+def _error_of(task: asyncio.Task[None]) -> Exception | None:
+    """The error of a task that has ended.
+
+    Raises:
+        BaseException: it is no error of the work.
+    """
+    error = None if task.cancelled() else task.exception()
+    if error is None or isinstance(error, Exception):
+        return error
+    raise error
+
+
 async def backfill_of_new_tables(config: Config) -> Backfill | None:
-    """Records a backfill of the tables that are new; None if there are none, or while another is not finished.
+    """Records a backfill of the tables that are new; None if there are none, or while enough others are read.
 
     Raises:
         SpannerCdcError: Spanner or the spool cannot be read, or the disk refuses.
     """
     spool = Spool.at(config.spool.path)
     known = await in_thread(functools.partial(backfills, spool))
-    if not known or unfinished_of(known) is not None:  # that of the start comes first
+    reading = [one for one in unfinished_of(known) if not one.is_stopped]
+    if not known or len(reading) >= most_at_once(config):  # that of the start comes first
         return None
     async with opened(config.source, started=True) as stream:
         header = await in_thread(spool.header)

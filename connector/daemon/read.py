@@ -16,8 +16,8 @@ from connector.config.loading import Config
 from connector.config.sections import SourceConfig
 from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
-from connector.daemon.backfill import due_at_start
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.due_backfills import due_at_start
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
@@ -119,7 +119,7 @@ async def read(
         stop: drains.
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
-        on_backfill: called with the backfill that is recorded and not done, with ``source.backfill``, before that, too.
+        on_backfill: called, before that, with each backfill that is not done; with ``source.backfill``.
         range_reader: makes the reader of a range.
         until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
 
@@ -186,8 +186,8 @@ async def _with_backfill(
     due = await in_thread(
         functools.partial(due_at_start, start.spool, start.header, stream, versions, Requests.of(stream))
     )
-    if due is not None:
-        on_backfill(due)
+    for document in due:
+        on_backfill(document)
 
 
 def _is_at_its_end(start: _Start) -> bool:

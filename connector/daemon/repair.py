@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 from connector.config.loading import Config
-from connector.daemon.backfill import BackfillOptions, check_rejected, delivered, recorded, unfinished_of
+from connector.daemon.backfill import BackfillOptions, check_rejected, delivered
 from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.due_backfills import recorded, unfinished_of
 from connector.errors import ConfigurationError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
@@ -83,8 +84,8 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         versions = await row_versions(stream.client, stream.dialect)
         tables = [table for table in stream.stream.tables if table.table in keys.tables]
         known = await in_thread(functools.partial(backfills, spool))
-        if (unfinished := unfinished_of(known)) is not None:  # since the comparison began
-            raise _not_finished(spool, unfinished)
+        if unfinished := unfinished_of(known):  # since the comparison began
+            raise _not_finished(spool, unfinished[0])
         document = await in_thread(
             functools.partial(
                 recorded,

@@ -51,15 +51,21 @@ async def run(
         return
     metrics = ReaderMetrics()
     sink = sink_of(config, path, stop, metrics=metrics, patience=patience, alone=False)
-    backfills = BackfillsOfRun(config, path, stop, metrics=metrics, patience=patience)
+    waits = sink_type(config.sink.type).waits_for_backfill
+    backfills = BackfillsOfRun(
+        config,
+        path,
+        stop,
+        metrics=metrics,
+        patience=patience,
+        on_failure=functools.partial(_failed, stop=stop if waits else None, metrics=metrics),
+    )
     writing = asyncio.create_task(sink.run(), name="sink")
     filling = asyncio.create_task(backfills.run(), name="backfill")
     reading = asyncio.create_task(
         read(config, stop, metrics=metrics, on_open=on_open, on_backfill=backfills.add),
         name="daemon",
     )
-    waits = sink_type(config.sink.type).waits_for_backfill
-    filling.add_done_callback(functools.partial(_log_failure, stop=stop if waits else None, metrics=metrics))
     try:
         await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -91,15 +97,14 @@ async def run(
             await filling
 
 
-def _log_failure(task: "asyncio.Task[None]", *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:
+def _failed(error: Exception, *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:
     """Logs the error of a backfill, which is an alarm until the service is restarted.
 
     With `stop` that ends everything: the sink waits for the backfill.
     """
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log_failure(error, stream_continues=stop is None)
-        line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
-        cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
-        metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
-        if stop is not None:
-            stop.request()
+    log_failure(error, stream_continues=stop is None)
+    line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
+    cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
+    metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
+    if stop is not None:
+        stop.request()

@@ -56,7 +56,7 @@ def sink_lock(name: str) -> str:
 
 
 def replay_lock(name: str) -> str:
-    """The lock in the change stream's spool that a replay of a sink's dead letters, or a backfill of it, holds."""
+    """The lock in the change stream's spool of a replay of a sink's dead letters; a backfill takes it when it starts."""
     return f"consumers/{name}.replay.lock"
 
 

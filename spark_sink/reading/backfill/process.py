@@ -66,8 +66,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
         feed = Feed(found.spool, spool)
         delivery = delivery_of(own, feed)
         check = alone(own, delivery.consumer, events, held)
-        replaying = f"a replay of dead letters holds the spool at {spool.path}"
-        if check is None or awaited_lock(spool, replay_lock(delivery.consumer), replaying, events, held) is None:
+        if check is None or not _awaits_replay(spool, delivery.consumer, events):
             return
         held.enter_context(sole_writer(found.spool))
         check_not_continued(spool, number)
@@ -89,6 +88,16 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             delivery = delivery_of(config)
             settle_without_sink(delivery, config, spark)
             publish_without_sink(delivery, spark)
+
+
+def _awaits_replay(spool: Spool, consumer: str, events: Events) -> bool:
+    """Waits for the end of a replay of dead letters; False if a signal comes first.
+
+    A later replay finds the lock of the backfill's own spool, which the caller holds. So backfills wait for no other.
+    """
+    replaying = f"a replay of dead letters holds the spool at {spool.path}"
+    with ExitStack() as held:
+        return awaited_lock(spool, replay_lock(consumer), replaying, events, held) is not None
 
 
 def config_of(config: Config, found: RecordedBackfill) -> Config:

@@ -1,6 +1,7 @@
-"""The backfills beside a stream are delivered one after the other, and the service ends once they are."""
+"""The backfills beside a stream are delivered two at a time, and the service ends once they are."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from connector.config import validated
 from connector.core.timestamps import SECOND
 from connector.daemon import backfills_of_run
-from connector.daemon.backfill import _header
 from connector.daemon.backfills_of_run import BackfillsOfRun
+from connector.daemon.due_backfills import _header
 from connector.daemon.sink_process import Patience
 from connector.errors import UnreachableError
 from connector.reader.stopping import StopRequest
@@ -20,6 +21,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.daemon.sink_runs import in_a_loop
 
+FILES: Mapping[str, object] = {"type": "files"}
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
 
 
@@ -27,10 +29,12 @@ def document(number: int) -> Backfill:
     return Backfill(number=number, timestamp=1, why="start", dialect="googlesql", tables=(), recorded_at=1)
 
 
-def backfills(**rules: object) -> BackfillsOfRun:
-    config = validated({"source": {**SOURCE, "backfill": rules}})
-    stop = StopRequest(drain_timeout=SECOND)
-    return BackfillsOfRun(config, Path("c.yaml"), stop, metrics=ReaderMetrics(), patience=Patience())
+def backfills(
+    sink: Mapping[str, object] = FILES, on_failure: Callable[[Exception], None] = lambda _: None, **rules: object
+) -> BackfillsOfRun:
+    config = validated({"source": {**SOURCE, "backfill": rules}, "sink": sink})
+    metrics, stop = ReaderMetrics(), StopRequest(drain_timeout=SECOND)
+    return BackfillsOfRun(config, Path("c.yaml"), stop, metrics=metrics, patience=Patience(), on_failure=on_failure)
 
 
 @pytest.fixture
@@ -59,6 +63,69 @@ async def test_what_is_due_is_delivered_also_if_reading_has_ended(done: list[int
     idle.finish()
     await idle.run()
     assert done == [1]
+
+
+@pytest.mark.parametrize(
+    ("sink", "most"),
+    [(FILES, 2), ({"type": "spanner", "instance": "i", "database": "e"}, 1)],
+    ids=["files", "spanner"],
+)
+def test_two_are_delivered_at_once_and_into_spanner_one(
+    monkeypatch: pytest.MonkeyPatch, sink: Mapping[str, object], most: int
+) -> None:
+    running, seen = set[int](), list[set[int]]()
+    begun, ended = dict[int, asyncio.Event](), dict[int, asyncio.Event]()
+
+    async def delivered(config: object, path: object, stop: object, one: Backfill, **_: Any) -> None:
+        running.add(one.number)
+        begun[one.number].set()
+        seen.append(set(running))
+        await ended[one.number].wait()
+        running.remove(one.number)
+
+    async def run() -> None:
+        for events in (begun, ended):
+            events.update({number: asyncio.Event() for number in (1, 2, 3)})
+        beside = backfills(sink)
+        for number in ended:
+            beside.add(document(number))
+        beside.finish()
+        task = asyncio.create_task(beside.run())
+        for number in (2, 3, 1) if most == 2 else (1, 2, 3):
+            await begun[number].wait()
+            ended[number].set()
+        await task
+
+    monkeypatch.setattr(backfills_of_run, "delivered", delivered)
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert seen == ([{1}, {1, 2}, {1, 3}] if most == 2 else [{1}, {2}, {3}])
+
+
+@in_a_loop
+async def test_a_backfill_that_fails_ends_no_other_and_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, failed, failures = asyncio.Event(), asyncio.Event(), list[Exception]()
+
+    def on_failure(error: Exception) -> None:
+        failures.append(error)
+        failed.set()
+
+    async def delivered(config: object, path: object, stop: object, one: Backfill, **_: Any) -> None:
+        if one.number == 1:
+            raise UnreachableError("Spanner does not answer")
+        await may_end.wait()
+
+    monkeypatch.setattr(backfills_of_run, "delivered", delivered)
+    beside = backfills(on_failure=on_failure)
+    beside.add(document(1))
+    beside.add(document(2))
+    beside.finish()
+    task = asyncio.create_task(beside.run())
+    await failed.wait()
+    assert not task.done()
+    may_end.set()
+    with pytest.raises(UnreachableError):
+        await task
+    assert len(failures) == 1
 
 
 @in_a_loop

@@ -9,6 +9,7 @@ import pytest
 from connector.core.timestamps import format_rfc3339
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
+from tests.spark_sink.reading.backfill.campaign.at_once import AtOnce
 from tests.spark_sink.reading.backfill.campaign.campaign import Campaign
 from tests.spark_sink.reading.backfill.campaign.destinations import destination
 from tests.spark_sink.reading.backfill.campaign.differences import Traces, differing
@@ -30,6 +31,14 @@ def test_destinations_equal_spanner_though_the_backfill_is_killed_and_no_row_goe
     with destination(sink, tmp_path) as target:
         sample = database(dialect=dialect, value_capture_type=target.captures)
         assert Campaign(sample, target, tmp_path, rows=2000, seed=4).run(kills=2) == ""
+
+
+@pytest.mark.emulator
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_two_backfills_of_different_tables_are_read_at_the_same_time(database: MakeDatabase, tmp_path: Path) -> None:
+    """One is stopped in part and resumed, the other filtered; columns are hashed and excluded."""
+    assert AtOnce(database(dialect="postgresql"), tmp_path, rows=400, seed=7, parents=2).run(kills=0) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from connector.check.starts import start_after
 from connector.config import SourceConfig
-from connector.daemon.backfill import due_at_start
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.due_backfills import due_at_start
 from connector.reader.change_stream import opened
 from connector.spanner.snapshot.partitions import SnapshotPartition
 from connector.spanner.snapshot.reading import read_partition
@@ -33,8 +33,7 @@ async def recorded(sample: SampleDatabase, source: SourceConfig, spool: Spool) -
         header = initialize(
             spool, source.name, start_after(now), "now", stream.stream.tables, default_schema=source.database
         )
-        document = await asyncio.to_thread(due_at_start, spool, header, stream, RowVersions("1h", {}), requests)
-    assert document is not None
+        (document,) = await asyncio.to_thread(due_at_start, spool, header, stream, RowVersions("1h", {}), requests)
     return document
 
 

@@ -12,16 +12,17 @@ import orjson
 import pytest
 
 from connector.cli.spool_reports import spool_report, spool_text
-from connector.config import SourceConfig, validated
+from connector.config import Config, SourceConfig, validated
 from connector.config.backfill_rules import BackfillRules
 from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill import _lost, due_at_start
+from connector.daemon.backfill import _lost
 from connector.daemon.backfill_requests import Requests
+from connector.daemon.due_backfills import due_at_start, due_by_command
 from connector.daemon.read import _Start, _with_backfill
-from connector.errors import VersionRetentionError
+from connector.errors import ConfigurationError, SpoolError, VersionRetentionError
 from connector.log import Log
-from connector.reader.change_stream import opened
+from connector.reader.change_stream import OpenStream, opened
 from connector.spanner.relations import Relations
 from connector.spanner.versions import RowVersions
 from connector.spool import consumers
@@ -34,13 +35,14 @@ from connector.spool.backfill.records import (
     unfinished_tables,
     write_progress,
 )
+from connector.spool.backfill.requests import write_request
 from connector.spool.gaps import GapRecord, _Gaps
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool, SpoolHeader, to_json
 from connector.spool.writing import checkpoint, initialize
 from emulator import Workload
 from emulator.scenario.contents_at import contents_at
-from tests.connector.spanner.snapshot.scripted import serving, source_of
+from tests.connector.spanner.snapshot.scripted import middle, serving, source_of
 from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
@@ -151,9 +153,13 @@ async def due(
     table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
     async with opened(source, started=True) as stream:
-        no_relations = Relations((), {}, frozenset(), {}, frozenset())
-        requests = Requests(lambda: stream.now, lambda _: stream.stream.tables, lambda: no_relations)
-        return due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)
+        requests = requests_of(stream)
+        return next(iter(due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)), None)
+
+
+def requests_of(stream: OpenStream) -> Requests:
+    no_relations = Relations((), {}, frozenset(), {}, frozenset())
+    return Requests(lambda: stream.now, lambda _: stream.stream.tables, lambda: no_relations)
 
 
 def test_a_backfill_whose_timestamp_is_lost_is_continued_with_the_tables_that_are_left(tmp_path: Path) -> None:
@@ -187,6 +193,54 @@ def test_a_backfill_that_is_not_done_is_continued_after_a_later_repair(tmp_path:
         assert again is not None
         assert (again.number, again.continues) == (repair.number + 1, document.number)
         assert asyncio.run(due(source, spool, spool.header())) == again
+
+
+def test_backfills_of_different_tables_are_unfinished_at_the_same_time(tmp_path: Path) -> None:
+    with serving() as server:
+        tables = [table.name for table in server.engine.scenario.tables]
+        spool, source = Spool.at(tmp_path), source_of(server)
+        initialize(spool, source.name, middle(server) // 1000 * 1000 + 1, "now", [], default_schema="d")
+
+        def command(*patterns: str, tried: tuple[int, ...] = (), **sink: object) -> Backfill | None:
+            config = validated({"source": source.name.model_dump(), "spool": {"path": str(tmp_path)}, **sink})
+            return asyncio.run(due_by(config.model_copy(update={"source": source}), spool, patterns, tried))
+
+        first, second = command(tables[0]), command(*tables[1:3])
+        assert first is not None
+        assert second is not None
+        assert [one.document for one in backfills(spool)] == [first, second]
+        assert second.timestamp >= first.timestamp
+        assert command(tables[0]) == first, "it is continued"
+        assert command(tables[0], tried=(1,)) is None
+        assert command() == first
+        assert command(tried=(1,)) == second
+        assert command(tried=(1, 2)) is None, "a command that has finished others records no new one"
+        assert len(backfills(spool)) == 2
+        with pytest.raises(ConfigurationError, match=f"backfill 2 of {', '.join(sorted(tables[1:3]))} is not finished"):
+            command(*tables[2:])
+        if len(tables) > 3:
+            with pytest.raises(ConfigurationError, match="backfill 1 into another Spanner database is not finished"):
+                command(tables[3], sink={"type": "spanner", "instance": "i", "database": "e"})
+
+        async def at_start() -> list[Backfill]:
+            async with opened(source, started=True) as stream:
+                return due_at_start(spool, spool.header(), stream, RowVersions("1h", {}), requests_of(stream))
+
+        assert asyncio.run(at_start()) == [first, second]
+        write_request(spool, [tables[0]], "stop")
+        assert asyncio.run(at_start()) == [second], "one of which all tables are stopped holds up no other"
+        assert command() == second
+        write_request(spool, tables[1:3], "stop")
+        with pytest.raises(SpoolError, match="backfill 1 and 2 is not finished: its tables"):
+            command()
+        with pytest.raises(SpoolError, match="backfill 2 is not finished: its tables"):
+            command(*tables[1:3])
+
+
+async def due_by(config: Config, spool: Spool, patterns: tuple[str, ...], tried: tuple[int, ...]) -> Backfill | None:
+    async with opened(config.source, started=True) as stream:
+        versions, requests = RowVersions("1h", {}), requests_of(stream)
+        return due_by_command(spool, config, stream, versions, requests, patterns, tried)
 
 
 def test_a_repair_that_was_killed_while_it_was_recorded_is_withdrawn_at_the_next_start(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from connector.check.conditions import errors_of_conditions
 from connector.check.starts import start_after
 from connector.config import SourceConfig, validated
 from connector.config.loading import load
-from connector.daemon.backfill import due_at_start
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.backfills_of_run import backfill_of_new_tables
+from connector.daemon.due_backfills import due_at_start
 from connector.reader.change_stream import opened
 from connector.spanner.versions import RowVersions
 from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress
@@ -50,8 +50,7 @@ async def recorded(source: SourceConfig, spool: Spool) -> Backfill:
         tables, start = stream.stream.tables, start_after(stream.now)
         header = initialize(spool, source.name, start, "now", tables, default_schema=source.database)
         requests, versions = Requests.of(stream), RowVersions("1h", {})
-        document = await asyncio.to_thread(due_at_start, spool, header, stream, versions, requests)
-    assert document is not None
+        (document,) = await asyncio.to_thread(due_at_start, spool, header, stream, versions, requests)
     return document
 
 
@@ -124,11 +123,16 @@ def test_a_new_table_that_is_not_excluded_is_recorded_once(database: MakeDatabas
     first = record(
         spool, header, watched[:1], after=0, timestamp=lambda: now, why="start", dialect="googlesql", now=now
     )
-    assert due() is None, "it is not finished"
-    finish(first)
     later = due()
-    assert later is not None
+    assert later is not None, "it does not wait for the first one"
     assert [(table.table, table.where) for table in later.tables] == [("Later", "Id > 1")]
+    assert due() is None
+    sample.run_ddl("CREATE TABLE Newest (Id INT64) PRIMARY KEY (Id)")
+    assert due() is None, "two are read"
+    finish(first)
+    newest = due()
+    assert newest is not None
+    assert [table.table for table in newest.tables] == ["Newest"]
     finish(later)
     assert due() is None
-    assert len(backfills(spool)) == 2
+    assert len(backfills(spool)) == 3
