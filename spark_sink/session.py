@@ -2,11 +2,14 @@
 
 import logging
 import os
+import re
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -28,12 +31,12 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_py4js)
     as_json, _ = log.style()
-    options = folder / "log4j2.properties"
+    log4j = folder / "log4j2.properties"
     layout = _JSON if as_json else _TEXT
-    options.write_text(_LOG4J.format(level="warn" if verbose else "off", layout=layout), encoding="utf-8")
+    log4j.write_text(_LOG4J.format(level="warn" if verbose else "off", layout=layout), encoding="utf-8")
     defaults = {
         "spark.app.name": "spanner-cdc",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={options.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -43,10 +46,24 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     }
     if not config.master.startswith("local"):
         del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]
-    builder = SparkSession.builder.master(config.master)
-    for name, value in {**defaults, **config.config}.items():
+    options = {"spark.master": config.master, **defaults, **config.config}
+    _start_without_secrets(options)
+    builder = SparkSession.builder
+    for name, value in options.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+_SECRET = re.compile("secret|password|token|credential|(access|account|private)[-_.]?key", re.IGNORECASE)
+"""The names of options with secrets: those that Spark redacts (``spark.redaction.regex``), and more."""
+
+
+def _start_without_secrets(options: Mapping[str, str]) -> None:
+    """Starts the JVM, if an option is secret: PySpark would have each option in its arguments, for all to see."""
+    known = {name: value for name, value in options.items() if not _SECRET.search(name)}
+    if len(known) < len(options):
+        conf = SparkConf().setAll(list(known.items()))
+        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - the JVM alone; no public way has options
 
 
 _WITH_VALUES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

@@ -56,7 +56,7 @@ def sink_lock(name: str) -> str:
 
 
 def replay_lock(name: str) -> str:
-    """The lock in the change stream's spool of a replay of a sink's dead letters; a backfill takes it when it starts."""
+    """The lock of a replay of dead letters, in the change stream's spool; a backfill takes it at its start."""
     return f"consumers/{name}.replay.lock"
 
 

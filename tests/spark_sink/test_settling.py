@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSource
 from connector.config import validated
 from connector.config.loading import Config
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.documents import BackfillProgress, TableProgress
-from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.backfill.documents import BackfillAnnouncement, BackfillProgress, TableProgress
+from connector.spool.backfill.records import spool_of, unfinished_tables, write_progress
 from connector.spool.consumers import forget, register, sink_lock
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, to_json
 from connector.spool.sink_report import report_of
 from spark_sink import idling, settling
 from spark_sink.errors import TableError
@@ -98,6 +98,24 @@ def test_each_table_is_settled_once_when_its_own_backfill_ends(
         done(spool, *tables)
         settlement.look(SPARK)
     assert delivery.settled == [{"A"}, {"B"}]
+
+
+def test_a_repair_that_was_killed_while_it_was_recorded_holds_nothing_up(
+    spool: Spool, config: Config, delivery: Delivery
+) -> None:
+    clock = [0.0]
+    settlement = Settlement(delivery, config, clock=lambda: clock[0])
+    done(spool, "A", "B")
+    spool_of(spool, 2).storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
+    with spool.storage.locked("backfills/recording.lock", "it is being recorded"):
+        settlement.look(SPARK)
+    assert delivery.settled == [{"B"}]
+    clock[0] = 29
+    settlement.look(SPARK)
+    assert unfinished_tables(spool) == {"A"}
+    clock[0] = 30
+    settlement.look(SPARK)
+    assert delivery.settled == [{"B"}, {"A"}]
 
 
 def test_a_sink_looks_while_no_micro_batch_comes_but_not_while_one_runs(

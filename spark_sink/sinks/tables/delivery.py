@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import log
 from connector.config.loading import Config
-from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among
+from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.sink_report import report_of, write_report
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sinks.shared.dead_letters import folder_of
@@ -57,7 +57,6 @@ class TablesDelivery(Delivery):
         self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
-        self._unfinished = frozenset[str]()
         self._maintenance = None
         if sink.maintenance != "none" and sink.format != "parquet" and not feed.is_backfill:
             all_tables = sink.maintenance == "all"
@@ -76,7 +75,6 @@ class TablesDelivery(Delivery):
         """
         known = backfills(self.feed.stream)  # after the rows were sealed: one recorded later has them
         unfinished = unfinished_among(self.feed.stream, known)
-        self._unfinished = unfinished
         writer, stopped = self._made_writer(), self._stopped_tables()
         if self._removes:
             self._record_kept(known, unfinished)
@@ -158,11 +156,15 @@ class TablesDelivery(Delivery):
         """
         if self._maintenance is None:
             return
-        table = self._maintenance.next_table({table_name(name) for name in self._unfinished})
+        table = self._maintenance.next_table(self._filled)
         if table is not None:
             check()
             with writing(spark):
                 self._maintenance.look(table, upkeep_of(spark, self._sink.options))
+
+    def _filled(self) -> frozenset[str]:
+        """The tables whose backfill is not done, also one that began after the last micro-batch."""
+        return frozenset(map(table_name, unfinished_tables(self.feed.stream)))
 
     def _record_kept(self, known: Sequence[RecordedBackfill], unfinished: frozenset[str]) -> None:
         """Records the tables whose deleted rows are kept from now on: rows of a backfill may come after their DELETE.

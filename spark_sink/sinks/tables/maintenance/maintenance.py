@@ -26,6 +26,9 @@ _INTERVAL = 600.0
 _PAUSE = 2.0
 """The least seconds between two looks."""
 
+_LEFT_OUT = 60.0
+"""Seconds until the next look where each table that is due is left out."""
+
 _PAUSES = 9
 """The factor by which a pause is longer than the look before it."""
 
@@ -73,13 +76,21 @@ class Maintenance:
             if table not in self._others:
                 self._due.setdefault(table, self._looked.get(table, -math.inf) + _INTERVAL)
 
-    def next_table(self, excepted: Collection[str] = ()) -> str | None:
-        """The table that is due; None if none is, or it is too early."""
+    def next_table(self, excepted: Callable[[], Collection[str]] = frozenset) -> str | None:
+        """The table that is due; None if none is, or it is too early.
+
+        Args:
+            excepted: returns tables that are left out now; it is asked only if one is due.
+        """
         now = self._clock()
         if now < self._next:
             return None
-        due = [(at, table) for table, at in self._due.items() if at <= now and table not in excepted]
-        return min(due)[1] if due else None
+        due = sorted((at, table) for table, at in self._due.items() if at <= now)
+        left_out = excepted() if due else ()
+        found = next((table for _, table in due if table not in left_out), None)
+        if due and found is None:
+            self._next = now + _LEFT_OUT
+        return found
 
     def look(self, table: str, upkeep: Upkeep) -> None:
         """Compacts a table and removes its old versions, where that is due; an error is reported, not raised.

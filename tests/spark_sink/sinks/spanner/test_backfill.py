@@ -7,14 +7,16 @@ import pytest
 
 from connector.config.address import DatabaseAddress
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.documents import BackfillAnnouncement, BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.reading import to_json
 from emulator import SampleDatabase, Workload
 from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkReader
 from spark_sink.sources.changes.read_limits import ReadMaxBytes
-from tests.connector.spool.backfill.builders import recorded
+from tests.connector.spool.backfill.builders import recorded, spool_with_start
 from tests.integration.commands import Background, configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.samples import SPARK, empty, rows_of
@@ -88,6 +90,19 @@ def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
     checked = run("check", config)
     assert checked.code != 0
     assert "source.backfill: a foreign key of table Staff" in checked.err + checked.out.decode()
+
+
+def test_changes_do_not_wait_for_a_repair_that_was_killed_while_it_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_INTERVAL", "_WITHDRAWAL"):
+        monkeypatch.setattr(f"spark_sink.sinks.spanner.awaited_backfills.{name}", 0)
+    spool, _ = spool_with_start(tmp_path)
+    awaited = AwaitedBackfills(spool)
+    spool_of(spool, 1).storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
+    with spool.storage.locked("backfills/recording.lock", "it is being recorded"):
+        assert [awaited.are_awaited() for _ in range(3)] == [True] * 3
+    assert not awaited.are_awaited()
 
 
 def test_no_change_is_applied_while_a_backfill_is_not_done(
