@@ -140,16 +140,19 @@ class Planner:
         chosen = self._contents.sample(self._random, table.name)
         if chosen is None or (len(table.key) == 1 and table.name != _INVOICES):
             return
+        touched = [
+            key for name, key in plan.touched if name == table.name
+        ]  # those that are inserted are in no contents
         if table.name == _INVOICES:
             low, high, keys = self._invoices(chosen)
             span = KeyRange(start_closed=[str(low)], end_open=[str(high)])
+            is_changed = any(low <= int(str(key[0])) < high for key in touched)
         else:
             first = chosen[0]
             keys = [key for key in self._contents.rows[table.name] if key[0] == first]
             span = KeyRange(start_closed=[first], end_closed=[first])
-            if any(name == table.name and key[0] == first for name, key in plan.touched):
-                return
-        if self._mark_deleted(plan, table, keys):
+            is_changed = any(key[0] == first for key in touched)
+        if not is_changed and self._mark_deleted(plan, table, keys):
             plan.writes.append(lambda batch: batch.delete(table.name, KeySet(ranges=[span])))
 
     def _invoices(self, chosen: Key) -> tuple[int, int, list[Key]]:
