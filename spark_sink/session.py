@@ -54,7 +54,7 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     return builder.getOrCreate()
 
 
-_SECRET = re.compile("secret|password|token|credential|(access|account|private)[-_.]?key", re.IGNORECASE)
+_SECRET = re.compile("secret|password|token|credential$|(access|account|private)[-_.]?key", re.IGNORECASE)
 """The names of options with secrets: those that Spark redacts (``spark.redaction.regex``), and more."""
 
 

@@ -20,7 +20,7 @@ from connector.core.health.retries import BACKFILL
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_by_command, log_stopped
+from connector.daemon.due_backfills import due_by_command, log_stopped, unfinished_of
 from connector.daemon.sink_process import (
     Patience,
     ReportedAs,
@@ -34,7 +34,7 @@ from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import RecordedBackfill, find, spool_path
+from connector.spool.backfill.records import RecordedBackfill, backfills, find, spool_path
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -81,22 +81,31 @@ async def backfill(
     """
     if options.data_boost and config.source.edition == "omni":
         raise ConfigurationError(["--data-boost: Spanner Omni has no Data Boost: omit it"])
-    spool, tried = Spool.at(config.spool.path), list[int]()
-    while not stop.requested:
+    spool = Spool.at(config.spool.path)
+    left = {one.document.number for one in await in_thread(functools.partial(_unfinished, spool))}
+    is_first = True
+    while is_first or (left and not options.tables and not stop.requested):
         async with opened(config.source, started=True) as stream:
             versions = await row_versions(stream.client, stream.dialect)
             requests, tables = Requests.of(stream), options.tables
             due = await in_thread(
-                functools.partial(due_by_command, spool, config, stream, versions, requests, tables, tried)
+                functools.partial(
+                    due_by_command, spool, config, stream, versions, requests, tables, left, is_first=is_first
+                )
             )
         if due is None:
             return
-        tried.append(due.number)
+        is_first = False
+        left -= {due.number, due.continues}
         if due.tables:  # else all that were left are no longer watched
             stop.reading = True
             metrics = ReaderMetrics()
             await delivered(config, path, stop, due, options=options, metrics=metrics, screen=terminal())
             check_rejected(find(spool, due.number))
+
+
+def _unfinished(spool: Spool) -> list[RecordedBackfill]:
+    return unfinished_of(backfills(spool))
 
 
 def check_rejected(one: RecordedBackfill | None) -> None:

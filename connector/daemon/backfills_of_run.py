@@ -86,21 +86,28 @@ class BackfillsOfRun:
         """
         running, failed = set[asyncio.Task[None]](), list[Exception]()
         try:
-            while running or self._due or not self._is_finished:
-                while self._due and len(running) < self._at_once:
+            while running or self._is_due or not self._is_finished:
+                while self._is_due and len(running) < self._at_once:
                     running.add(asyncio.create_task(self._deliver(self._due.pop(0)), name="backfill"))
                 ended = await self._ended(running)
                 running -= ended
                 for error in filter(None, map(_error_of, ended)):
                     self._on_failure(error)
                     failed.append(error)
+        except Exception as error:
+            self._on_failure(error)
+            raise
         finally:
             for task in running:
                 task.cancel()
-            if running:
-                await asyncio.wait(running)
+            await asyncio.gather(*running, return_exceptions=True)
         if failed:
             raise failed[0]
+
+    @property
+    def _is_due(self) -> bool:
+        """True if a backfill is to be started; after a stop none is."""
+        return bool(self._due) and not self._stop.requested
 
     async def _ended(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Waits until a backfill has ended or something is new; looks for new tables if that takes long.
@@ -154,7 +161,8 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
     """
     spool = Spool.at(config.spool.path)
     known = await in_thread(functools.partial(backfills, spool))
-    reading = [one for one in unfinished_of(known) if not one.is_stopped]
+    waits = sink_type(config.sink.type).waits_for_backfill
+    reading = [one for one in unfinished_of(known) if waits or not one.is_stopped]
     if not known or len(reading) >= most_at_once(config):  # that of the start comes first
         return None
     async with opened(config.source, started=True) as stream:

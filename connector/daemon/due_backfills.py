@@ -17,7 +17,14 @@ from connector.process import cores
 from connector.reader.change_stream import OpenStream
 from connector.spanner.versions import RowVersions
 from connector.spool.backfill.documents import Backfill, Why
-from connector.spool.backfill.records import RecordedBackfill, backfills, check_movable, record
+from connector.spool.backfill.records import (
+    RecordedBackfill,
+    backfills,
+    check_movable,
+    check_not_continued,
+    find,
+    record,
+)
 from connector.spool.backfill.requests import withdraw_requests
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
@@ -54,7 +61,9 @@ def due_by_command(
     versions: RowVersions,
     requests: Requests,
     patterns: tuple[str, ...],
-    tried: Collection[int],
+    left: Collection[int],
+    *,
+    is_first: bool,
 ) -> Backfill | None:
     """The backfill that a command delivers next; None if there is no other.
 
@@ -65,29 +74,28 @@ def due_by_command(
         versions: of the database's rows.
         requests: to Spanner, from another thread.
         patterns: of the tables that the command names; empty for all.
-        tried: the numbers of those that it has delivered, as far as possible.
+        left: the numbers of those that were not finished when it began, and that it has not tried.
+        is_first: whether it has delivered none yet.
 
     Raises:
         ConfigurationError: see :func:`connector.daemon.backfill.backfill`.
         SpoolError: all tables that are left are stopped, or the spool cannot be read or written.
         SpannerCdcError: Spanner cannot be reached.
     """
-    if patterns and tried:
-        return None
     header = _header(spool, config, stream)
     known = backfills(spool)
     unfinished = unfinished_of(known)
     tables = tables_of(stream, patterns)
     names = frozenset(table.table for table in tables)
-    one = _continuable(unfinished, names if patterns else None, tried)
+    one = _continuable(unfinished, names if patterns else None, left)
     if one is not None:
         return _continued(spool, header, stream, versions, requests, one)
+    if not is_first:
+        return None
     if unfinished and not patterns:
-        if not tried:
+        if all(one.is_stopped for one in unfinished):
             raise _all_stopped(unfinished)
-        return None
-    if tried:
-        return None
+        return None  # another process has just begun one
     if unfinished and sink_type(config.sink.type).waits_for_backfill:
         number = unfinished[0].document.number
         why = "its rows may need those of other tables: run `spanner-cdc backfill CONFIG` without --table to finish it"
@@ -96,22 +104,21 @@ def due_by_command(
 
 
 def _continuable(
-    unfinished: Sequence[RecordedBackfill], names: frozenset[str] | None, tried: Collection[int]
+    unfinished: Sequence[RecordedBackfill], names: frozenset[str] | None, left: Collection[int]
 ) -> RecordedBackfill | None:
     """The unfinished backfill that a command continues; None if there is none.
 
     Args:
         unfinished: in order.
         names: the tables that the command names; None if it names none.
-        tried: the numbers of those that it has continued already.
+        left: the numbers of those that it may continue without naming tables.
 
     Raises:
         ConfigurationError: one has some of these tables.
         SpoolError: the tables that it has left are stopped.
     """
     if names is None:
-        left = (one for one in unfinished if not one.is_stopped and one.document.number not in tried)
-        return next(left, None)
+        return next((one for one in unfinished if not one.is_stopped and one.document.number in left), None)
     for one in unfinished:
         if {table.table for table in one.document.tables} == names:
             if one.is_stopped:
@@ -174,6 +181,9 @@ def _continued(
     )
     why_again: Why = "command" if one.document.is_repair else one.document.why
     with sole_writer(one.spool):  # its process would deliver rows of the earlier timestamp beside those of the later
+        check_not_continued(spool, number)
+        newest = find(spool, number)
+        tables = [table for table in tables if newest is None or table.table in newest.progress.unfinished]
         return recorded(
             spool,
             header,

@@ -222,7 +222,7 @@ def record(
         SpoolError: the disk refuses.
     """
     taken = f"another process records a backfill in the spool at {spool.path}"
-    with spool.storage.locked("backfills/recording.lock", taken):
+    with spool.storage.locked("backfills/recording.lock", taken) as check:
         known = len(backfills(spool))
         if after not in (None, known):
             raise SpoolInUseError(f"another process has recorded a backfill in the spool at {spool.path} meanwhile")
@@ -266,11 +266,23 @@ def record(
             )
             if fill is not None:
                 fill(own, document)
+            check()
+            _check_announced(own, number)
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise
         own.storage.replace(_DOCUMENT, to_json(document))
     return document
+
+
+def _check_announced(own: Spool, number: int) -> None:
+    """Checks that no sink has withdrawn the announcement meanwhile: it would remember nothing for the backfill.
+
+    Raises:
+        SpoolInUseError: one has, because the lock in a bucket was not renewed in time.
+    """
+    if not own.storage.exists(_ANNOUNCEMENT):
+        raise SpoolInUseError(f"the recording of backfill {number} took so long that it was withdrawn")
 
 
 def _discard_unrecorded(own: Spool) -> None:

@@ -191,16 +191,16 @@ class BackfillJob:
     def _restart(self, names: Sequence[str]) -> None:
         """Plans tables again, at the same timestamp, that users want to have read from their first row.
 
-        Not one that is done: sinks may have forgotten which of its rows were deleted since.
+        Not one that is done: sinks may have forgotten which of its rows were deleted since. That request, and those for
+        other tables, are for other backfills.
         """
-        done = {table.table for table in progress_of(self._own, self._document).tables if table.state == "done"}
+        left = set(progress_of(self._own, self._document).unfinished)
         for index, table in enumerate(self._document.tables):
-            if table.table in names and table.table not in self._restarted:
-                if table.table not in done:
-                    say(f"table {table.table} is read again from its first row", action="table_restarted")
-                    self._plan([index])
+            if table.table in names and table.table in left and table.table not in self._restarted:
+                say(f"table {table.table} is read again from its first row", action="table_restarted")
+                self._plan([index])
                 self._restarted.add(table.table)
-        for name in names:
+        for name in left.intersection(names):
             with suppress(SpoolInUseError):  # while another request is written; the next wave deletes it
                 withdraw_requests(self._stream, [name], only="restart")
                 self._restarted.discard(name)

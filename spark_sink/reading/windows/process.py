@@ -22,6 +22,7 @@ from connector.check.needs import sections_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
+from connector.daemon.backfills_of_run import most_at_once
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
 from connector.errors import TRANSIENT, SpoolInUseError
@@ -174,12 +175,17 @@ class _Reading:
                 self.events.put(SinkEvent.INPUT_ENDED)
 
     async def _read_and_fill(self) -> None:
-        """Reads, and delivers the backfill that is due beside it; the sink's input ends once reading has ended."""
+        """Reads, and delivers the backfills that are due beside it; the sink's input ends once reading has ended."""
         metrics, filling = ReaderMetrics(), list[asyncio.Task[None]]()
+        turns = asyncio.Semaphore(most_at_once(self._config))
+
+        async def deliver(document: Backfill) -> None:
+            async with turns:
+                if not self._stop.requested:
+                    await self._deliver(self._stop, document, metrics)
 
         def fill(document: Backfill) -> None:
-            work = self._deliver(self._stop, document, metrics)
-            filling.append(asyncio.create_task(work, name="backfill"))
+            filling.append(asyncio.create_task(deliver(document), name="backfill"))
 
         try:
             await read(
@@ -196,7 +202,14 @@ class _Reading:
             await asyncio.gather(*filling, return_exceptions=True)
             raise
         if sink_type(self._config.sink.type).waits_for_backfill:
-            await asyncio.gather(*filling)
+            await _ended(filling)
         self._has_read = True
         self.events.put(SinkEvent.INPUT_ENDED)
-        await asyncio.gather(*filling)
+        await _ended(filling)
+
+
+async def _ended(filling: Sequence[asyncio.Task[None]]) -> None:
+    """Waits for all backfills, and raises the first error."""
+    for found in await asyncio.gather(*filling, return_exceptions=True):
+        if found is not None:
+            raise found

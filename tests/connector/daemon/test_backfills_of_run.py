@@ -129,6 +129,29 @@ async def test_a_backfill_that_fails_ends_no_other_and_is_reported_at_once(monke
 
 
 @in_a_loop
+async def test_after_a_stop_no_further_backfill_is_started(done: list[int]) -> None:
+    beside = backfills()
+    beside.add(document(1))
+    beside._stop.request()
+    beside.finish()
+    await beside.run()
+    assert done == []
+
+
+@in_a_loop
+async def test_an_unexpected_error_of_a_look_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(config: object) -> Backfill | None:
+        raise KeyError("not expected")
+
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    failures = list[Exception]()
+    with pytest.raises(KeyError):
+        await backfills(on_failure=failures.append, new_tables=True).run()
+    assert len(failures) == 1
+
+
+@in_a_loop
 async def test_new_tables_are_looked_for_until_reading_ends_whatever_error_a_look_meets(
     done: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

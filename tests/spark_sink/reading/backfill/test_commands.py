@@ -18,9 +18,9 @@ from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill import _lost
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_at_start, due_by_command
+from connector.daemon.due_backfills import _continued, due_at_start, due_by_command
 from connector.daemon.read import _Start, _with_backfill
-from connector.errors import ConfigurationError, SpoolError, VersionRetentionError
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError, VersionRetentionError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream, opened
 from connector.spanner.relations import Relations
@@ -201,9 +201,11 @@ def test_backfills_of_different_tables_are_unfinished_at_the_same_time(tmp_path:
         spool, source = Spool.at(tmp_path), source_of(server)
         initialize(spool, source.name, middle(server) // 1000 * 1000 + 1, "now", [], default_schema="d")
 
-        def command(*patterns: str, tried: tuple[int, ...] = (), **sink: object) -> Backfill | None:
+        def command(
+            *patterns: str, left: tuple[int, ...] = (1, 2), is_first: bool = True, **sink: object
+        ) -> Backfill | None:
             config = validated({"source": source.name.model_dump(), "spool": {"path": str(tmp_path)}, **sink})
-            return asyncio.run(due_by(config.model_copy(update={"source": source}), spool, patterns, tried))
+            return asyncio.run(due_by(config.model_copy(update={"source": source}), spool, patterns, left, is_first))
 
         first, second = command(tables[0]), command(*tables[1:3])
         assert first is not None
@@ -211,10 +213,10 @@ def test_backfills_of_different_tables_are_unfinished_at_the_same_time(tmp_path:
         assert [one.document for one in backfills(spool)] == [first, second]
         assert second.timestamp >= first.timestamp
         assert command(tables[0]) == first, "it is continued"
-        assert command(tables[0], tried=(1,)) is None
         assert command() == first
-        assert command(tried=(1,)) == second
-        assert command(tried=(1, 2)) is None, "a command that has finished others records no new one"
+        assert command(left=(2,), is_first=False) == second
+        assert command(left=(), is_first=False) is None, "a command that has finished others records no new one"
+        assert command(left=(7,), is_first=False) is None, "nor does it finish those that others have begun since"
         assert len(backfills(spool)) == 2
         with pytest.raises(ConfigurationError, match=f"backfill 2 of {', '.join(sorted(tables[1:3]))} is not finished"):
             command(*tables[2:])
@@ -237,10 +239,45 @@ def test_backfills_of_different_tables_are_unfinished_at_the_same_time(tmp_path:
             command(*tables[1:3])
 
 
-async def due_by(config: Config, spool: Spool, patterns: tuple[str, ...], tried: tuple[int, ...]) -> Backfill | None:
+def test_a_backfill_is_continued_by_one_other_at_most(tmp_path: Path) -> None:
+    with serving() as server:
+        own, document = scripted_backfill(server, tmp_path)
+        spool, source = Spool.at(tmp_path), source_of(server)
+        states = tuple(TableProgress(table=table.table, state="failed") for table in document.tables)
+        write_progress(own, BackfillProgress(updated=T, tables=states, lost=True))
+        (stale,) = backfills(spool)
+        again = asyncio.run(due(source, spool, spool.header()))
+        assert again is not None
+        assert again.continues == 1
+
+        async def continued() -> Backfill:
+            async with opened(source, started=True) as stream:
+                versions, requests = RowVersions("1h", {}), requests_of(stream)
+                return _continued(spool, spool.header(), stream, versions, requests, stale)
+
+        with pytest.raises(SpoolError, match="is continued by backfill 2"):
+            asyncio.run(continued())
+        assert len(backfills(spool)) == 2
+
+
+def test_a_recording_that_was_withdrawn_meanwhile_is_none(tmp_path: Path) -> None:
+    """It was paused for so long that its lock in a bucket was taken over: sinks have remembered nothing since."""
+    spool, header = spool_with_start(tmp_path)
+
+    def fill(own: Spool, document: Backfill) -> None:
+        own.storage.delete("announced.json")
+
+    with pytest.raises(SpoolInUseError, match="took so long that it was withdrawn"):
+        record(spool, header, [], timestamp=lambda: T, why="repair", dialect="googlesql", now=T, after=0, fill=fill)
+    assert backfills(spool) == []
+
+
+async def due_by(
+    config: Config, spool: Spool, patterns: tuple[str, ...], left: tuple[int, ...], is_first: bool
+) -> Backfill | None:
     async with opened(config.source, started=True) as stream:
         versions, requests = RowVersions("1h", {}), requests_of(stream)
-        return due_by_command(spool, config, stream, versions, requests, patterns, tried)
+        return due_by_command(spool, config, stream, versions, requests, patterns, left, is_first=is_first)
 
 
 def test_a_repair_that_was_killed_while_it_was_recorded_is_withdrawn_at_the_next_start(tmp_path: Path) -> None:
