@@ -95,7 +95,7 @@ def due_by_command(
     if unfinished and not patterns:
         if all(one.is_stopped for one in unfinished):
             raise _all_stopped(unfinished)
-        return None  # another process has just begun one
+        return None  # another process has just recorded one
     if unfinished and sink_type(config.sink.type).waits_for_backfill:
         number = unfinished[0].document.number
         why = "its rows may need those of other tables: run `spanner-cdc backfill CONFIG` without --table to finish it"

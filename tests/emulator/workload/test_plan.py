@@ -1,4 +1,4 @@
-"""What a plan writes, one mutation after the other, is what it says that it changes."""
+"""The writes of a plan, one mutation after the other, change what it says."""
 
 from collections.abc import Sequence
 from random import Random

@@ -29,7 +29,7 @@ stop_session(spark)
 def test_secrets_of_spark_are_in_no_process_argument_and_the_session_has_them(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SESSION)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         [sys.executable, script, tmp_path], capture_output=True, text=True, check=True, timeout=300, env=environment
     )
