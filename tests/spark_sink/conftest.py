@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 import spark_sink  # noqa: E402
 from tests.local_bigquery import local_bigquery as local_bigquery  # noqa: E402
+from tests.local_bigquery import local_bigquery_server as local_bigquery_server  # noqa: E402
 from tests.spark_sink.spools import SpoolMaker  # noqa: E402
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ from tests.integration.commands import configuration, run
 from tests.integration.delivered import unless_skipped
 from tests.integration.servers import CHURN_SECONDS, MakeDatabase
 from tests.local_bigquery import local_bigquery as local_bigquery
+from tests.local_bigquery import local_bigquery_server as local_bigquery_server
 
 pytestmark = pytest.mark.emulator
 
@@ -98,7 +99,7 @@ class Size:
     rest: float
 
 
-SHORT = Size(mods=2000, average=8, run_length=3, rate=40, rows_per_table=150, rest=0)
+SHORT = Size(mods=600, average=8, run_length=3, rate=10, rows_per_table=50, rest=0)
 LONG = Size(mods=40_000, average=40, run_length=20, rate=100, rows_per_table=2000, rest=2 * CHURN_SECONDS)
 DATABASES, KILLS_OF_EACH = 5, 4
 

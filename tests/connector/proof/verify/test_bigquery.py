@@ -17,6 +17,7 @@ from tests.integration.commands import Done, run
 from tests.integration.servers import MakeDatabase
 from tests.local_bigquery import LocalBigQuery
 from tests.local_bigquery import local_bigquery as local_bigquery
+from tests.local_bigquery import local_bigquery_server as local_bigquery_server
 
 pytestmark = pytest.mark.emulator
 
