@@ -31,7 +31,7 @@ def config_of(folder: Path, sample: object, **source: object) -> Path:
 def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=151)
-    workload.run(mods=150)
+    workload.run(mods=100)
     before, first = state_of_database(sample, workload), len(workload.committed)
     done = run("backfill", config_of(tmp_path, sample))
     assert done.code == 0, done.err
@@ -47,7 +47,7 @@ def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database:
     assert {table["state"] for table in one["tables"]} == {"done"}
     assert sum(table["rows"] for table in one["tables"]) == len(before)
 
-    workload.run(mods=50)
+    workload.run(mods=30)
     assert run("read", config_of(tmp_path, sample, end=last_commit(workload))).code == 0
     kept = assert_delivered(tmp_path / "spool", workload.committed_since(first), official=sample)
     assert kept[0].watermark_low == at
@@ -58,10 +58,10 @@ def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_
 ) -> None:
     sample = database(dialect="postgresql")
     workload = Workload(sample, seed=152)
-    workload.run(mods=200)
+    workload.run(mods=100)
     config = config_of(tmp_path, sample, backfill=True)
     sealed = tmp_path / "spool/backfills/1/manifests"
-    with load(workload, rate=10), Background("run", config, log=tmp_path / "first.log") as service:
+    with load(workload, rate=3), Background("run", config, log=tmp_path / "first.log") as service:
         service.until(lambda: sealed.exists() and any(sealed.iterdir()), "a partition is sealed")
         driver = next(each for each in process_tree(service.process.pid) if "--backfill" in command(each))
         kill(process_tree(driver))

@@ -51,12 +51,13 @@ class Campaign:
         self._started = time.monotonic()
         self._spool = Spool.at(folder / "spool")
 
-    def run(self, damages: int, *, kills: int = 0) -> str:
+    def run(self, damages: int, *, kills: int = 0, writes: int = 0) -> str:
         """Replicates, damages and repairs; returns what is wrong, or an empty text.
 
         Args:
             damages: rows that are damaged, a fifth of them by deletes that are lost in a gap.
             kills: how often the first repair is killed before it ends.
+            writes: how many are wanted meanwhile before they become few; 0 for as many as there can be.
         """
         database = self._sample.database
         self._sample.run_ddl(*ddl(self._sample.dialect))
@@ -72,7 +73,7 @@ class Campaign:
         self._target.damage(by_hand)
         self._report(f"{damages - lost} rows damaged by hand")
         with self._service() as service:
-            with Load(database, self._rows, Random(self._seed + 1)) as written:
+            with Load(database, self._rows, Random(self._seed + 1), writes=writes) as written:
                 at = self._now()
                 service.until(lambda: self._is_delivered(at), "the changes", timeout=_PATIENCE)
                 lacking = self._incomplete()

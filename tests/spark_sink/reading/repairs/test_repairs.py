@@ -32,4 +32,5 @@ def test_damages_and_deletes_lost_in_a_gap_are_repaired_under_load_though_a_repa
 ) -> None:
     sample = database(dialect=dialect, value_capture_type="NEW_ROW")
     with damaged(sink, tmp_path, sample) as target:
-        assert Campaign(sample, target, tmp_path, rows=rows, seed=3).run(damages=rows // 20, kills=kills) == ""
+        campaign = Campaign(sample, target, tmp_path, rows=rows, seed=3)
+        assert campaign.run(damages=rows // 20, kills=kills, writes=rows // 4) == ""

@@ -35,7 +35,7 @@ def test_tables_are_created_and_equal_those_of_the_source(
     empty(replica)
     start = format_rfc3339(time.time_ns())
     workload = Workload(source, seed=3, average_size=8)
-    workload.run(mods=500)
+    workload.run(mods=250)
     end = format_rfc3339(workload.committed[-1].commit_timestamp_ns)
     config = config_of(tmp_path, source, start, end, database=replica.database_id, mode=mode, create_tables=True)
     done = run("run", config)
@@ -50,8 +50,8 @@ def test_tables_are_created_and_equal_those_of_the_source(
 def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
     database: MakeDatabase, tmp_path: Path, mode: str
 ) -> None:
-    campaign = Campaign(database(), database(), tmp_path, mode, seed=11)
-    assert campaign.run(kills=1, mods=2000) == ""
+    campaign = Campaign(database(), database(), tmp_path, mode, seed=11, accounts=30)
+    assert campaign.run(kills=1, mods=300) == ""
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ class Campaign:
         mode: of the sink.
         seed: of all that is random.
         backfill: whether a backfill brings what is there when the service starts, or the stream has all.
+        accounts: of the bank.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Campaign:
         seed: int,
         *,
         backfill: bool = False,
+        accounts: int = _ACCOUNTS,
     ) -> None:
         self._source = source
         self._replica = replica
         self._folder = folder
         self._mode = mode
         self._backfill = backfill
+        self._accounts = accounts
         self._random = Random(seed)
         self._seed = seed
         self._starts = 0
@@ -63,7 +66,7 @@ class Campaign:
         self._source.run_ddl(*DDL[dialect])
         self._replica.run_ddl(*DDL[dialect], PROOF[dialect])
         start = format_rfc3339(time.time_ns())
-        bank = Bank(self._source.database, _ACCOUNTS, mods, Random(self._seed + 1))
+        bank = Bank(self._source.database, self._accounts, mods, Random(self._seed + 1))
         with (
             proxied(self._source.host) as proxy,
             Observer(self._replica.database, dialect, self._has_all) as observer,
