@@ -53,7 +53,7 @@ def test_a_reading_that_is_left_is_cancelled(server: ReplayServer) -> None:
 
 def test_the_benchmark_compares_equal_rows() -> None:
     for _ in range(2):
-        results = list(snapshot.read(Size(mods=20_000, rounds=3, baseline_share=0.2)))
+        results = list(snapshot.read(Size(mods=10_000, rounds=2, baseline_share=0.2)))
         ratios = [result.cpu.median for result in results if result.cpu]
         if min(ratios) > FLOOR:
             break

@@ -33,7 +33,7 @@ def test_every_committed_mod_is_sealed_once_in_a_bucket_through_kills_at_random_
     workload = Workload(sample, seed=seed)
     resting = threading.Event()
     with load(workload, rate=80):
-        for _ in range(4):
+        for _ in range(2):
             with reading(config) as daemon:
                 before = len(manifests(spool))
                 daemon.until(lambda: len(manifests(spool)) > before, "a seal")  # noqa: B023

@@ -26,7 +26,12 @@ from tests.soak.process_tree import command, process_tree
 MODES: tuple[PartitionMode, ...] = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 QUICK = RECOVERABLE - {FaultKind.SILENCE, FaultKind.SLOWNESS}
 with_placements = pytest.mark.parametrize(
-    ("mode", "placements"), [(MODES[0], 0), (MODES[1], 0), (MODES[1], 2)], ids=["immutable", "mutable", "placements"]
+    ("mode", "placements"),
+    [
+        pytest.param(MODES[0], 0, id="immutable"),
+        pytest.param(MODES[1], 0, id="mutable", marks=pytest.mark.slow),
+        pytest.param(MODES[1], 2, id="placements"),
+    ],
 )
 
 
@@ -98,7 +103,7 @@ def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, placement
     scenario = churning(mode, seconds=300, transactions=10_000, placements=placements)
     random = Random(3)
     with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:
-        for kill in range(1, 4):
+        for kill in range(1, 3):
             sealed = len(manifests(tmp_path / "spool"))
             daemon.until(lambda sealed=sealed: len(manifests(tmp_path / "spool")) > sealed + 1, "seals")  # type: ignore[misc]
             os.kill(random.choice(workers_of(daemon)), SIGKILL)
@@ -186,7 +191,7 @@ def test_the_status_page_reports_workers_and_replacements(tmp_path: Path) -> Non
         daemon.until(lambda: counted() == (2, 1), "the replacement is counted")
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("log_format", [pytest.param("text", marks=pytest.mark.slow), "json"])
 def test_workers_log_in_the_format_of_the_daemon(log_format: str, tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=20, passed=60)
     with served(scenario) as sample:

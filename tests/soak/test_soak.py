@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-def test_a_few_seeds_of_the_campaign_lose_and_duplicate_nothing_and_keep_the_order() -> None:
-    command = [sys.executable, "-m", "tests.soak", "--seeds", "2", "--first-seed", str(EVERY_SPARK_SEED - 1)]
+def test_a_seed_of_the_campaign_loses_and_duplicates_nothing_and_keeps_the_order() -> None:
+    command = [sys.executable, "-m", "tests.soak", "--seeds", "1", "--first-seed", str(EVERY_SPARK_SEED)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-8000:] + done.stdout[-8000:]
     assert "0 lost silently, 0 duplicated, order kept; every run finished or explained why it stopped." in done.stdout

@@ -80,8 +80,13 @@ def _options(call: ast.Call) -> dict[str | None, ast.expr]:
     return {keyword.arg: keyword.value for keyword in call.keywords}
 
 
-def _calls() -> Iterator[tuple[ast.Call, Names]]:
-    """Each call, with what is assigned to names in the function around it and in its module."""
+@cache
+def _calls() -> tuple[tuple[ast.Call, Names], ...]:
+    """Each call that may make a message, with what is assigned to names in the function around it and in its module."""
+    return tuple(_found_calls())
+
+
+def _found_calls() -> Iterator[tuple[ast.Call, Names]]:
     for tree in modules():
         outer = _assigned(tree.body)
         inside: dict[int, Names] = {}
@@ -90,9 +95,18 @@ def _calls() -> Iterator[tuple[ast.Call, Names]]:
                 names = {**outer, **_assigned(list(ast.walk(function)))}
                 inside |= {id(node): names for node in ast.walk(function)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
+            if isinstance(node, ast.Call) and _may_make_a_message(node):
                 known = inside.get(id(node), outer)
                 yield node, {name: [one for one in of if one.lineno <= node.lineno] for name, of in known.items()}
+
+
+def _may_make_a_message(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name(id=name):
+            return name == "Alarm" or name in error_kinds()
+        case ast.Attribute(attr="warning" | "error"):
+            return True
+    return False
 
 
 def _assigned(nodes: list[ast.stmt] | list[ast.AST]) -> dict[str, list[ast.expr]]:

@@ -41,7 +41,7 @@ def hidden(folder: Path) -> dict[str, str]:
 def test_without_an_emulator_the_demo_runs_on_a_scripted_server_and_says_so(tmp_path: Path) -> None:
     output = tmp_path / "output"
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SDK_FOLDERS, "--output", str(output), "--mods", "1500", "--churn", "4"],
+        [sys.executable, "-c", WITHOUT_SDK_FOLDERS, "--output", str(output), "--mods", "400", "--churn", "4"],
         cwd=ROOT,
         env=hidden(tmp_path),
         capture_output=True,

@@ -105,17 +105,17 @@ def test_a_query_without_rows_returns_its_metadata_and_ends() -> None:
     assert (answer.messages, answer.records, answer.ok) == (1, [], True)
 
 
-def test_ten_thousand_idle_queries_wake_for_their_heartbeats_only() -> None:
+def test_thousands_of_idle_queries_wake_for_their_heartbeats_only() -> None:
     served = engine(scenario(), now=4)
 
     async def main() -> list[Answer]:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(served, "right", start=3, end=24, heartbeat=10_000)) for _ in range(10_000)]
+            tasks = [group.create_task(ask(served, "right", start=3, end=24, heartbeat=10_000)) for _ in range(3_000)]
         return [task.result() for task in tasks]
 
     answers = run(main())
     assert {tuple(answer.shown) for answer in answers} == {("heartbeat 14",)}
-    assert served.most_open == 10_000
+    assert served.most_open == 3_000
     assert served.open == 0
 
 

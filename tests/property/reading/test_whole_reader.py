@@ -102,12 +102,12 @@ def counted(counts: Counter[str]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow)])
-def test_thousands_of_partitions_that_split_and_merge_are_read_through_faults_and_crashes(mode: PartitionMode) -> None:
+def test_a_thousand_partitions_that_split_and_merge_are_read_through_faults_and_crashes(mode: PartitionMode) -> None:
     scenario = steady(
         7,
         origin=ORIGIN,
         seconds=15,
-        partitions=2000,
+        partitions=1000,
         records_per_second_per_partition=0.1,
         mods_per_record=2,
         churn_per_minute=1.0,
@@ -115,8 +115,8 @@ def test_thousands_of_partitions_that_split_and_merge_are_read_through_faults_an
     )
     reader = WholeReader(7, scenario, crashes=2)
     reader.run()
-    assert reader.most_open > 1900
-    assert sum(scenario.churn.values()) > 500
+    assert reader.most_open > 950
+    assert sum(scenario.churn.values()) > 250
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,14 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize(("kind", "dialect"), [("plain", "googlesql"), ("tls", "postgresql"), ("mutual", "googlesql")])
+@pytest.mark.parametrize(
+    ("kind", "dialect"),
+    [
+        pytest.param("plain", "googlesql", marks=pytest.mark.slow),
+        pytest.param("tls", "postgresql", marks=pytest.mark.slow),
+        ("mutual", "googlesql"),
+    ],
+)
 def test_it_is_good_over_each_connection_and_prints_the_answers_word_for_word(
     default_instance: str, tmp_path: Path, kind: str, dialect: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

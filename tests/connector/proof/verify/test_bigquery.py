@@ -116,9 +116,9 @@ def test_rows_altered_by_hand_are_found_and_those_that_changed_since_do_not_diff
 ) -> None:
     sample = database(value_capture_type="NEW_ROW")
     sample.run_ddl(VISITS)
-    first = committed(sample, *range(500))
+    first = committed(sample, *range(120))
     workload = Workload(sample, seed=5)
-    workload.run(mods=200)
+    workload.run(mods=60)
     last = workload.committed[-1].commit_timestamp_ns
     with sample.database.batch() as batch:
         batch.insert("Visits", COLUMNS, [visit(1000)])
@@ -132,13 +132,13 @@ def test_rows_altered_by_hand_are_found_and_those_that_changed_since_do_not_diff
     assert not report["differences"], json.dumps(report["differences"])
     (visits,) = (table for table in report["tables"] if table["table"] == "Visits")
     changed = 0 if mode == "append-only" else 3  # a history is known as of any timestamp
-    assert (done.code, visits["rows"], visits["changed_since"]) == (0, 500, changed), done.err
+    assert (done.code, visits["rows"], visits["changed_since"]) == (0, 120, changed), done.err
 
     done, report = replicated.verified()
     assert not report["differences"], json.dumps(report["differences"])
     assert done.code == 0
     (visits,) = (table for table in report["tables"] if table["table"] == "Visits")
-    counts = {"rows": 500, "destination_rows": 500, "changed_since": 0, "omitted_by_backfill": 0}
+    counts = {"rows": 120, "destination_rows": 120, "changed_since": 0, "omitted_by_backfill": 0}
     assert visits == {"table": "Visits", **counts}
     assert "table=Visits buckets=256 differing=0" in done.err
 

@@ -96,8 +96,9 @@ class Datasets:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.emulator
-@pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
+@pytest.mark.parametrize("mode", ["rows", "transactions"])
 def test_databases(spark: SparkSession, spool: SpoolMaker, database: MakeDatabase, mode: str) -> None:
     check_copies(spark, spool, Databases(database, mode))
 
