@@ -17,7 +17,7 @@ def eventually(true: Callable[[], object], what: str, *, starts: int = 1) -> Non
     deadline = time.monotonic() + starts * PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 class Program:

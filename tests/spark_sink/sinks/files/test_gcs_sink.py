@@ -10,6 +10,8 @@ import pytest
 from connector.core.timestamps import MINUTE, SECOND
 from connector.spool import consumers
 from connector.spool.storage import lease
+from spark_sink.errors import SinkError
+from spark_sink.failures import line_and_code
 from spark_sink.sinks.files.complete_minutes import FOLDER, CompleteMinute
 from spark_sink.sinks.files.plan import FileOptions, file_groups
 from spark_sink.sinks.files.writer import FileWriter, destination_at
@@ -137,14 +139,18 @@ def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing
     assert cloud_storage.objects(spool.path)[lock.removeprefix("a/spool/")] == other
 
 
-def test_a_sink_without_its_bucket_is_one_line_and_code_1(
-    cloud_storage: CloudStorage, spool: SpoolMaker, tmp_path: Path
+def test_a_bucket_that_is_not_there_is_one_line_with_the_way_out_and_code_1(
+    cloud_storage: CloudStorage, spool: SpoolMaker
 ) -> None:
+    """The failures of the process itself are tested with a folder."""
     spool.fill(2)
-    configured = config(tmp_path, spool, "gs://nowhere-at-all/x", rotate_interval=0, endpoint=f"'{cloud_storage.url}'")
-    with program(tmp_path / "log", "-m", "spark_sink", configured) as sink:
-        assert sink.code() == 1
-    *_, line = sink.said().splitlines()
-    assert line.startswith("spark_sink: cannot use gs://nowhere-at-all/x/d_Singers/")
+    shape = FileOptions(gzip=False, rotate_bytes=250_000_000, by_minute=False)
+    destination = destination_at("gs://nowhere-at-all/x", cloud_storage.url)
+    writer = FileWriter(spool.spool, spool.spool_id, destination, shape, NO_DEAD_LETTERS)
+    (group, *_) = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=False)
+    with pytest.raises(SinkError) as raised:
+        list(writer.write(group))
+    line, code = line_and_code(raised.value)
+    assert code == 1
+    assert line.startswith("cannot use gs://nowhere-at-all/x/d_Singers/")
     assert line.endswith("there is no bucket nowhere-at-all. Create it, or choose another with sink.path.")
-    assert "Traceback" not in sink.said()
