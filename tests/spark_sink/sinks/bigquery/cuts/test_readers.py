@@ -7,7 +7,7 @@ import pytest
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.cuts.cut_runs import CutScenario, campaign
 
-CUTS, KILLS, SEED = 5, 2, 7
+CUTS, KILLS, SEED = 3, 2, 7
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ def check(meter: Meter, mode: str, hours: int) -> None:
         assert loads == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [*MODES[:3], pytest.param("changelog", marks=pytest.mark.slow)],  # it appends as append-only does
+    ids=MODES,
+)
 def test_some_hours_of_50_tables_are_within_the_quotas_at_the_default_configuration(tmp_path: Path, mode: str) -> None:
     check(day(tmp_path, mode, seconds=HOURS), mode, 3)
 
