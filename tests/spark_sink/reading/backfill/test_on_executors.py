@@ -26,7 +26,7 @@ def config_of(folder: Path, sample: object, **source: object) -> Path:
 def test_every_row_is_delivered_and_then_every_change(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=161)
-    workload.run(mods=150)
+    workload.run(mods=80)
     before = len(state_of_database(sample, workload))
     done = run("run", config_of(tmp_path, sample, end="now"))
     assert done.code == 0, done.err
@@ -35,7 +35,7 @@ def test_every_row_is_delivered_and_then_every_change(database: MakeDatabase, tm
     assert len(snapshots) == before
     assert {event["sort_keys"][1] for event in snapshots} == {Spool.at(tmp_path / "spool").header().start - 1}
 
-    workload.run(mods=60)
+    workload.run(mods=30)
     done = run("run", config_of(tmp_path, sample, end=last_commit(workload)))
     assert done.code == 0, done.err
     expected, found = state_of_database(sample, workload), state_of_files(tmp_path / "events")

@@ -53,12 +53,12 @@ def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databas
     source, replica = database(dialect=dialect, value_capture_type=capture), database(dialect=dialect)
     empty(replica)
     workload = Workload(source, seed=5, average_size=8)
-    workload.run(mods=400)
+    workload.run(mods=150)
     end = time.time_ns() + 60 * SECOND
     config = config_of(tmp_path, source, replica, format_rfc3339(end), reader, mode=mode, create_tables=True)
     with Background("run", config, log=tmp_path / "log") as service:
         service.await_log("backfill recorded")
-        assert workload.run(mods=300, seconds=(end - time.time_ns()) / SECOND - 5), "nothing is written meanwhile"
+        assert workload.run(mods=60, seconds=(end - time.time_ns()) / SECOND - 5), "nothing is written meanwhile"
         done = service.wait(timeout=400)
     assert done.code == 0, done.err
     assert "changes are applied once the backfill is done" in done.err

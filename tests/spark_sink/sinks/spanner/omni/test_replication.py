@@ -81,7 +81,7 @@ def test_a_replica_in_another_server_has_every_row_and_audit_and_verify_find_no_
     source, replica = database(**names), database(**names)
     empty(replica)
     workload = Workload(source, seed=5, average_size=8)
-    workload.run(mods=200)
+    workload.run(mods=80)
     end = format_rfc3339(time.time_ns() + 45 * SECOND)
     with ExitStack() as stack:
         there = connection(source_by, source.host, authority, stack)
@@ -95,7 +95,7 @@ def test_a_replica_in_another_server_has_every_row_and_audit_and_verify_find_no_
         assert checked.code == 0, checked.err + checked.out.decode()
         with Background("run", config, log=tmp_path / "log") as service:
             service.await_log("backfill recorded")
-            workload.run(mods=200)
+            workload.run(mods=40)
             done = service.wait(timeout=400)
         assert done.code == 0, done.err
         audited, verified = run("audit", config), run("verify", config)
