@@ -17,15 +17,13 @@ from pyspark.sql import SparkSession
 
 from connector.config.loading import Config
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.records import unfinished_tables, withdraw
+from connector.spool.backfill.killed_recordings import KilledRecordings
+from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.delivery import Delivery
-
-_WITHDRAWAL = 30.0
-"""Seconds between two looks for a backfill or a repair that was killed while it was recorded, which nothing ends."""
 
 
 @runtime_checkable
@@ -75,7 +73,8 @@ class Settlement:
         self._check = check
         self._clock = clock
         self._interval = interval_of(self._spool.storage)
-        self._next = self._withdrawn = -math.inf
+        self._killed = KilledRecordings(self._spool, clock)
+        self._next = -math.inf
 
     def look(self, spark: SparkSession) -> None:
         """Does what is due.
@@ -86,9 +85,7 @@ class Settlement:
         if self._delivery is None:
             return
         self._next = self._clock() + self._interval
-        if self._clock() - self._withdrawn >= _WITHDRAWAL:
-            self._withdrawn = self._clock()
-            withdraw(self._spool)
+        self._killed.withdraw_at_intervals()
         unfinished = unfinished_tables(self._spool)
         if self._delivery.is_due(unfinished):
             self._check()

@@ -8,14 +8,12 @@ rows that have them already. In the end each row has its last change.
 import time
 
 from connector import log
-from connector.spool.backfill.records import unfinished_tables, withdraw
+from connector.spool.backfill.killed_recordings import KilledRecordings
+from connector.spool.backfill.records import unfinished_tables
 from connector.spool.reading import Spool
 
 _INTERVAL = 1.0
 """Seconds between two looks while a backfill is not done; before changes are delivered there is always a look."""
-
-_WITHDRAWAL = 30.0
-"""Seconds between two looks for a backfill or a repair that was killed while it was recorded, which nothing ends."""
 
 
 class AwaitedBackfills:
@@ -23,7 +21,8 @@ class AwaitedBackfills:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._looked_at = self._withdrawn_at = 0.0
+        self._killed = KilledRecordings(spool)
+        self._looked_at = 0.0
         self._names = ""
 
     def are_awaited(self) -> bool:
@@ -36,9 +35,8 @@ class AwaitedBackfills:
         if self._names and now - self._looked_at < _INTERVAL:
             return True
         self._looked_at = now
-        if self._names and now - self._withdrawn_at >= _WITHDRAWAL:
-            withdraw(self._spool)
-            self._withdrawn_at = now
+        if self._names:
+            self._killed.withdraw_at_intervals()
         names = ", ".join(sorted(unfinished_tables(self._spool)))
         if names and not self._names:
             line = f"changes are applied once the backfill is done; not done yet: {names}"

@@ -94,8 +94,8 @@ def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
 def test_changes_do_not_wait_for_a_repair_that_was_killed_while_it_was_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_INTERVAL", "_WITHDRAWAL"):
-        monkeypatch.setattr(f"spark_sink.sinks.spanner.awaited_backfills.{name}", 0)
+    monkeypatch.setattr("spark_sink.sinks.spanner.awaited_backfills._INTERVAL", 0)
+    monkeypatch.setattr("connector.spool.backfill.killed_recordings.INTERVAL", 0)
     spool, _ = spool_with_start(tmp_path)
     awaited = AwaitedBackfills(spool)
     spool_of(spool, 1).storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
