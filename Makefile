@@ -111,25 +111,30 @@ LEAKS_OF_OLD_SPARK := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisa
 # come from PyPI rather than from its own server.
 LAKEHOUSE := $(VENV)/lakehouse
 
+test-lakehouse: WHOLE := --run-slow
 test-lakehouse: test-delta test-iceberg
 
 test-delta: $(LAKEHOUSE)/.installed
-	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
+	@$(LAKEHOUSE)/bin/python -m pytest $(WHOLE) $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
 
-# CI's part of test-delta. A statement of Delta takes three times as long as Iceberg's: what is one code for both formats, such as cuts, keys, sessions, what
-# is left out, repaired or kept as a history, is shown there with Iceberg alone.
+# CI's part of test-delta: Delta's own statements and files. A statement of Delta takes three times as long as Iceberg's: what is one code for both
+# formats, such as cuts, keys, sessions, Spark Connect, what is left out, repaired or kept as a history, is shown there with Iceberg alone.
 ONE_CODE := campaign cuts/test_guide.py cuts/test_transfers.py history rejected repairs \
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
-SLOW_IN_DELTA := cuts/test_as_of.py::test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
-  maintenance/test_tables.py::test_versions_go_and_the_last_epoch_stays
+SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
+  $(addprefix cuts/test_as_of.py::test_,a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
+    cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed) \
+  $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays \
+    the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before) \
+  $(addsuffix ],$(addprefix names/test_own_names.py::test_a_table_of_an_older_version_is_carried_on_under_its_names[delta-,append history))
 
 test-own-delta: $(LAKEHOUSE)/.installed
 	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "delta and not parquet" \
 	  $(addprefix --ignore=tests/spark_sink/sinks/tables/,$(ONE_CODE)) \
-	  $(addprefix --deselect=tests/spark_sink/sinks/tables/,$(SLOW_IN_DELTA)) tests/spark_sink/sinks/tables $(LATER)
+	  $(addprefix --deselect='tests/spark_sink/sinks/tables/,$(addsuffix ',$(SHOWN_WITH_ICEBERG))) tests/spark_sink/sinks/tables $(LATER)
 
 test-iceberg: $(LAKEHOUSE)/.installed
-	@$(LAKEHOUSE)/bin/python -m pytest $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "not delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
+	@$(LAKEHOUSE)/bin/python -m pytest $(WHOLE) $(CACHE) $(LEAKS_OF_OLD_SPARK) -k "not delta and not parquet" tests/spark_sink/sinks/tables $(LATER)
 
 $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@echo "Installing PySpark 4.1 into $(LAKEHOUSE)..."
@@ -256,11 +261,12 @@ docs: setup
 soak: setup
 	@$(BIN)/python -m tests.soak $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10))
 
-# The slow tests, and all random examples, of which `make test` draws a share.
+# The slow tests, those of lakehouse tables among them, and all random examples, of which `make test` draws a share.
 campaigns: export PROPERTY_SHARE := 1
-campaigns: setup
+campaigns: setup $(LAKEHOUSE)/.installed
 	@$(BIN)/python -m pytest -m "slow or hypothesis" --run-slow tests
 	@$(BIN)/python -m pytest -m "not slow and not hypothesis" tests/property
+	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -m slow -k "not parquet" --run-slow tests/spark_sink/sinks/tables
 
 # Both distributions, below dist/: the service, and the scripted server for users' tests. An old build/ would be packed too.
 # PROJECT_REPOSITORY=https://... and PROJECT_DOCUMENTATION=https://... are the links that an index shows (setup.py).
