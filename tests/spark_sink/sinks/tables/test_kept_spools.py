@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from connector.core.timestamps import format_rfc3339
 from spark_sink.sinks.tables.config import Format
-from tests.spark_sink.sinks.named.kept_copies import TABLES, Rows, check_copies
+from tests.spark_sink.sinks.named.kept_copies import TABLES, KeptHistory, KeptSinks, Rows, check_copies
 from tests.spark_sink.sinks.tables.reading import target
 from tests.spark_sink.spools import SpoolMaker
 
@@ -43,7 +44,23 @@ class Lakes:
         return self._folder / (f"{name}-again" if name in self._removed else name)
 
 
-@pytest.mark.parametrize("mode", ["merge", pytest.param("history", marks=pytest.mark.slow)])
+def test_a_table_that_is_built_again_since_a_timestamp_has_what_was_committed_after_it(
+    lake: SparkSession, merging_format: Format, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    """The short form: what is one code for all sinks is shown with other destinations."""
+    copies = Lakes(lake, tmp_path / "lakes", merging_format, "merge")
+    history, sinks = KeptHistory(spool, seed=5), KeptSinks(lake, spool, copies)
+    history.seal(3)
+    sinks.deliver("one")
+    assert copies.rows("one") == history.rows()
+    sinks.forget("one")
+    middle = spool.spool.manifest(2)
+    sinks.deliver("one", start=format_rfc3339((middle.watermark_low + middle.watermark_high) // 2))
+    assert copies.rows("one") == history.rows(middle.watermark_low) != history.rows()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["merge", "history"])
 def test_tables_from_a_kept_spool_equal_the_old_ones(
     lake: SparkSession, merging_format: Format, spool: SpoolMaker, tmp_path: Path, mode: str
 ) -> None:
