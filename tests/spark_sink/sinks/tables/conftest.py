@@ -10,6 +10,9 @@ from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from tests.lake_libraries import FEW_ROWS, lake_options
 
+_INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Code that is generated for a statement would be compiled for a few rows."""
+
 
 @pytest.fixture(scope="session")
 def lake() -> Iterator[SparkSession]:
@@ -20,6 +23,7 @@ def lake() -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         **FEW_ROWS,
+        **(_INTERPRETED if options else {}),
         "spark.driver.memory": "1536m",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.log.level": "OFF",

@@ -8,17 +8,24 @@ from pyspark.sql import DataFrame, SparkSession
 from connector.spool.reading import Spool
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
 from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS
+from spark_sink.sources.changes.event_columns import SPOOL
 from tests.spark_sink.sinks.tables.histories import Row
 from tests.spark_sink.spools import SpoolMaker
 
 
-def epochs(lake: SparkSession, spool: SpoolMaker, first: int, last: int) -> DataFrame:
+def from_source(lake: SparkSession, spool: SpoolMaker, first: int, last: int) -> DataFrame:
+    """The events of some epochs, as users read them."""
     events = lake.read.format("spanner-change-stream").option("spool", spool.path).load()
     return events.where(f"epoch BETWEEN {first} AND {last}")
 
 
+def epochs(lake: SparkSession, spool: SpoolMaker, first: int, last: int) -> DataFrame:
+    """The same without the source, which starts several processes of Python each time; they name their spool, too."""
+    return sealed(lake, spool.spool, first, last).withMetadata("payload", {SPOOL: spool.path})
+
+
 def sealed(lake: SparkSession, spool: Spool, first: int, last: int) -> DataFrame:
-    """The events of some epochs, without the source, whose tasks start Python."""
+    """The events of some epochs, without the source."""
     files = (file for epoch in range(first, last + 1) for file in spool.manifest(epoch).files)
     found = [batch.select(EVENT_COLUMNS) for file in files for batch in spool.batches(file)]
     return lake.createDataFrame(pa.Table.from_batches(found))

@@ -13,6 +13,7 @@ from spark_sink.sinks.tables.formats import parquet
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from tests.spark_sink.sinks.tables.histories import History
+from tests.spark_sink.sinks.tables.reading import epochs
 from tests.spark_sink.spools import SpoolMaker
 
 
@@ -35,8 +36,7 @@ class Appended:
         self.history = History(self.spool, random.Random(11))
 
     def events(self, first: int, last: int) -> DataFrame:
-        found = self._lake.read.format("spanner-change-stream").option("spool", self.spool.path).load()
-        return found.where(f"epoch BETWEEN {first} AND {last}")
+        return epochs(self._lake, self.spool, first, last)
 
     def append(self, first: int, last: int) -> None:
         spark_sink.merge_into(self.events(first, last), path=str(self._path), format=self._format, mode="append")
@@ -47,7 +47,7 @@ class Appended:
         return sorted((row["_uuid"], str([row[name] for name in names])) for row in self._table().collect())
 
     def wanted(self) -> list[tuple[str, str]]:
-        typed = spark_sink.typed(self.events(1, 10**6), "Singers").selectExpr(
+        typed = spark_sink.typed(self.events(1, self.spool.spool.latest()), "Singers").selectExpr(
             "_uuid", "_change_type", "_epoch", "Id", "Name", "Balance", "Tags",
             "CAST(_commit_timestamp AS TIMESTAMP) AS _commit_timestamp", "_present",
         )  # fmt: skip

@@ -16,7 +16,7 @@ from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.histories import COLUMNS, History, Row, as_text
-from tests.spark_sink.sinks.tables.reading import commits, epochs, rows_of, target
+from tests.spark_sink.sinks.tables.reading import commits, epochs, from_source, rows_of, target
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 _CAPTURES = pytest.mark.parametrize("capture", ["NEW_ROW", pytest.param("OLD_AND_NEW_VALUES", marks=pytest.mark.slow)])
@@ -32,7 +32,7 @@ def test_a_merged_table_has_the_rows_of_spanner_whatever_is_repeated(
     path = tmp_path / "lake"
 
     def merge(first: int, last: int) -> None:
-        spark_sink.merge_into(epochs(lake, spool, first, last), path=str(path), format=merging_format)
+        spark_sink.merge_into(from_source(lake, spool, first, last), path=str(path), format=merging_format)
 
     for last in (history.commit(12), history.commit(12)):
         merge(1, last)  # the second time with an epoch that the table has

@@ -20,7 +20,7 @@ from random import Random
 from typing import ClassVar
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import spark_sink
 from connector.config import validated
@@ -29,6 +29,7 @@ from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import write_progress
 from connector.spool.consumers import record as record_consumer
 from connector.spool.consumers import sink_lock
+from connector.spool.reading import Spool
 from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
@@ -48,7 +49,7 @@ from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE as CONFIGURED
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
 from tests.spark_sink.sinks.tables.campaign.changing_source import TABLES, ChangingSource
-from tests.spark_sink.sinks.tables.reading import target
+from tests.spark_sink.sinks.tables.reading import sealed, target
 
 ENDS = ("source.end", "silence")
 
@@ -90,10 +91,12 @@ class BackfillEnds:
         letters: dead letters that were replayed.
         kind: the kind of its source, for the report.
         points: where processes are killed.
+        chance: that a process is killed.
     """
 
     kind = ""
     points: ClassVar[Points] = POINTS
+    chance = 0.5
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class BackfillEnds:
             settlement.look(self._spark)
             last = self._maker.spool.latest()
             if last > self._delivered:
-                delivery.run(self._events(self._maker.path, self._delivered + 1, last))
+                delivery.run(self._events(self._maker.spool, self._delivered + 1, last))
                 settlement.look(self._spark)
                 record_consumer(self._maker.spool, "tables", last, now=self._maker.watermark)
             self._delivered = last
@@ -238,7 +241,7 @@ class BackfillEnds:
         options = config.sink
         while not self._killed(
             lambda: TablesDelivery(config, options, Feed.at(config.spool.path)).run(
-                self._events(self.source.backfill.path, epoch, epoch)
+                self._events(self.source.backfill, epoch, epoch)
             )
         ):
             pass
@@ -260,7 +263,7 @@ class BackfillEnds:
 
     def _killed(self, run: Callable[[], object], most: int = 3) -> bool:
         """Runs a process that may be killed; whether it was not."""
-        if self._random.random() < 0.5:
+        if self._random.random() < 1 - self.chance:
             run()
             return True
         point = self._random.choice(self.points)
@@ -271,9 +274,8 @@ class BackfillEnds:
         self.kills += 1
         return False
 
-    def _events(self, spool: str, first: int, last: int):  # type: ignore[no-untyped-def]
-        events = self._spark.read.format("spanner-change-stream").option("spool", spool).load()
-        return events.where(f"epoch BETWEEN {first} AND {last}")
+    def _events(self, spool: Spool, first: int, last: int) -> DataFrame:
+        return sealed(self._spark, spool, first, last)
 
     def wrong(self) -> str:
         """The differences between the tables and the source; empty if there are none."""

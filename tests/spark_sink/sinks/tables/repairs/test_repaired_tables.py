@@ -20,7 +20,7 @@ from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions, TablesConfig
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.reading.replica import TablesReplica
-from tests.spark_sink.sinks.tables.reading import epochs, target
+from tests.spark_sink.sinks.tables.reading import epochs, sealed, target
 from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
 from tests.spark_sink.spools import KEY, SINGERS, START, SpoolMaker, record
 
@@ -47,7 +47,7 @@ def test_a_repair_replaces_and_deletes_what_no_later_change_has_written(
     )
     tombstones = frozenset({"Singers"})
     stream.write(epochs(lake, maker, 2, 2), tombstones=tombstones)
-    events = lake.read.format("spanner-change-stream").option("spool", own.path).load()
+    events = sealed(lake, own, 1, 2)
     for _ in range(2):  # the second time it is repeated
         TablesWriter(Feed(own, maker.spool), options, "tables").write(events, tombstones=tombstones, of_backfill=True)
         lake.sql(f"REFRESH TABLE {table}")
