@@ -117,9 +117,9 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
             events = epochs(session, spool, 1, epoch)
             spark_sink.merge_into(events, format="iceberg", database="shared.operas", mode="append")
 
-        for epoch in range(1, 6):
+        for epoch in range(1, 4):
             spool.seal(change(epoch, [10 * writer + epoch], WIDE, Name=f"{writer}", Age="1"))
-            if epoch == 3:
+            if epoch == 2:
                 together.wait()
                 gate.refusal = 503, "ServiceUnavailableException"
                 with pytest.raises(SPARK_ERRORS) as raised:
@@ -127,7 +127,7 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
                 assert meaning_of(raised.value) is Meaning.TRANSIENT
                 together.wait()
                 gate.refusal = None
-            if epoch == 5:
+            if epoch == 3:
                 gate.lost += 1
                 with suppress(*SPARK_ERRORS):
                     merge(epoch)
@@ -137,5 +137,5 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
         list(threads.map(write, (1, 2)))
     assert gate.lost == 0
     assert rows(lake, "shared.operas.Singers") == [
-        (10 * writer + epoch, f"{writer}", 1) for writer in (1, 2) for epoch in range(1, 6)
+        (10 * writer + epoch, f"{writer}", 1) for writer in (1, 2) for epoch in range(1, 4)
     ]

@@ -125,7 +125,7 @@ def test_run_starts_and_names_the_table_that_check_reports(tmp_path: Path, caplo
     assert warned["the destination cannot have a table as it is; the others are delivered"]["why"] == reported
 
 
-def test_events_that_the_spool_has_of_an_excluded_table_are_left_out(
+def test_events_that_the_spool_has_of_an_excluded_table_are_in_no_parquet_file(
     lake: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
     spool.seal(change(1, [1]), change(2, [2], (KEY, replace(NAME, name="_captured")), "Albums"))

@@ -22,7 +22,7 @@ from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.rejected.ages import BAD, WHY, made, mend, merged
 
 
-@pytest.fixture
+@pytest.fixture(params=["parquet"])
 def sink(lake: SparkSession, tmp_path: Path) -> Sink:
     """Into Parquet: one row of three cannot be written, and Albums has a change, too."""
     sink = Sink(lake, tmp_path, format="parquet", mode="append")

@@ -25,7 +25,7 @@ from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
 from tests.spark_sink.spools import KEY, START
 
 
-@pytest.fixture
+@pytest.fixture(params=["parquet"])
 def sink(lake: SparkSession, tmp_path: Path) -> Sink:
     """Into Parquet."""
     return Sink(lake, tmp_path, format="parquet", mode="append")
