@@ -63,7 +63,6 @@ POINTS: Points = (
     (StoppedTables, "_write"),
     (DeadLetters, "replace"),
 )
-_EPOCHS = 3
 
 FEW_ROWS: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -92,11 +91,13 @@ class BackfillEnds:
         kind: the kind of its source, for the report.
         points: where processes are killed.
         chance: that a process is killed.
+        epochs: how many are committed beside the backfill.
     """
 
     kind = ""
     points: ClassVar[Points] = POINTS
     chance = 0.5
+    epochs = 3
 
     def __init__(
         self,
@@ -130,17 +131,17 @@ class BackfillEnds:
 
     def _run(self) -> str:
         self.begin()
-        epochs = 0
+        committed = 0
         sink = self._process()
         steps = ["commit", "deliver", "backfill", *(["stop", "mend"] if self._stops else [])]
-        while epochs < _EPOCHS or (self.source.left and self._end == "silence"):
+        while committed < self.epochs or (self.source.left and self._end == "silence"):
             step = self._random.choice(steps)
-            if step == "commit" and epochs < _EPOCHS:
+            if step == "commit" and committed < self.epochs:
                 self.source.commit()
-                epochs += 1
+                committed += 1
             elif step == "deliver" and not self._killed(lambda one=sink: self._deliver(*one)):  # type: ignore[misc]
                 sink = self._process()
-            elif step == "backfill" and len(self.source.left) > (1 if epochs < _EPOCHS else 0):
+            elif step == "backfill" and len(self.source.left) > (1 if committed < self.epochs else 0):
                 self._backfill()
             elif step == "stop":
                 self.stop(self._random.choice(TABLES))
