@@ -123,7 +123,8 @@ ONE_CODE := campaign cuts/test_guide.py cuts/test_transfers.py history rejected 
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
 SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
   $(addprefix cuts/test_as_of.py::test_,a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
-    cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed) \
+    cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
+    the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond) \
   $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays \
     the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before) \
   $(addsuffix ],$(addprefix names/test_own_names.py::test_a_table_of_an_older_version_is_carried_on_under_its_names[delta-,append history))
@@ -155,10 +156,7 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/tes
     telemetry/test_server test_config)) tests/emulator/bigquery tests/emulator/official/test_container.py \
   $(addprefix tests/spark_sink/,$(addsuffix .py,encoding/test_avro sinks/bigquery/deliveries/test_errors sinks/bigquery/rows/test_builder \
     sinks/bigquery/tables/test_names sinks/files/test_writer sinks/shared/test_gcs_destination sources/changes/test_batch \
-    sources/changes/test_old_spark sources/changes/test_stream))
-
-# What statements do is no library's matter: BigQuery runs them.
-STATEMENTS := tests/spark_sink/sinks/bigquery/tables/test_names.py::test_columns_called_as_those_of_a_staging_table_or_its_aliases_are_merged
+    sources/changes/test_old_spark))
 
 # A second environment has what jobs that call no Spanner may have older, and the rest of the first; only what such jobs import is run there. Not in CI.
 OLDEST_JOBS := $(OLDEST)/jobs
@@ -166,7 +164,7 @@ JOB_CALLERS := tests/emulator/bigquery $(filter tests/connector/spool/% tests/co
 OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK)
 
 test-lower-bounds: $(OLDEST)/.installed
-	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(addprefix --deselect=,$(STATEMENTS)) $(CALLERS) $(LATER)
+	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(CALLERS) $(LATER)
 
 test-lower-bounds-of-jobs: $(OLDEST_JOBS)/.installed
 	@$(OLDEST_JOBS)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS) $(LATER)

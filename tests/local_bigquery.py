@@ -1,7 +1,7 @@
 """A BigQuery server for tests: local-bigquery, which runs BigQuery's SQL on DuckDB.
 
-It needs Python 3.13 and has a virtual environment of its own, which is created once inside that of the tests. It has
-tables, load jobs, MERGE and the Storage Write API with pending streams. It lacks change data capture and
+It needs Python 3.13 and has a virtual environment of its own, which is created once inside the outermost one of the
+tests. It has tables, load jobs, MERGE and the Storage Write API with pending streams. It lacks change data capture and
 `max_staleness`, which `emulator.bigquery.double` has.
 """
 
@@ -72,10 +72,17 @@ def empty(server: LocalBigQuery) -> None:
 @contextmanager
 def serving(data: Path) -> Iterator[LocalBigQuery]:
     """A server that keeps its tables in a folder, while the context is open; skips where it cannot be installed."""
-    folder = Path(sys.prefix) / "local-bigquery"
+    folder = _outermost(Path(sys.prefix)) / "local-bigquery"
     _make(folder)
     with _started(folder, data) as server:
         yield server
+
+
+def _outermost(environment: Path) -> Path:
+    """The environment that holds this one, or itself: those of older libraries are inside that of the tests."""
+    while (environment.parent / "pyvenv.cfg").exists():
+        environment = environment.parent
+    return environment
 
 
 def _make(folder: Path) -> None:
@@ -91,7 +98,10 @@ def _make(folder: Path) -> None:
         own, home = str(folder / "bin" / "python"), str(Path.home())
         for command, at_home in (
             ([python, "-m", "venv", str(folder)], home),
-            ([own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_REQUIREMENTS], home),
+            (
+                [own, "-m", "pip", "install", "--no-compile", "--quiet", "--disable-pip-version-check", *_REQUIREMENTS],
+                home,
+            ),
             ([own, "-c", _IMPORT, *_EXTENSIONS], str(folder)),
         ):
             done = subprocess.run(command, capture_output=True, text=True, env=_environment(at_home), check=False)

@@ -1,4 +1,4 @@
-"""A backfill beside a stream that Spark's executors read."""
+"""A backfill beside a stream that Spark's executors read: into files; CI shows it with another Spanner database."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.integration.servers import MakeDatabase
 from tests.integration.workloads import last_commit
 from tests.spark_sink.reading.backfill.state import differences, events, state_of_database, state_of_files
 
-pytestmark = [pytest.mark.emulator, pytest.mark.spark]
+pytestmark = [pytest.mark.emulator, pytest.mark.spark, pytest.mark.slow]
 
 SPARK = {"master": "local[2]", "trigger": "500ms", "config": {"spark.driver.memory": "768m"}}
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.config import Format
@@ -25,6 +26,7 @@ def test_tables_are_as_if_no_row_had_been_rejected_once_all_are_mended_and_repla
         assert run.letters > 0
 
 
+@pytest.mark.slow
 def test_a_rejected_row_of_a_backfill_that_is_deleted_later_does_not_come_back(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
