@@ -58,6 +58,21 @@ async def read(queries: PartitionQueries, clock: Callable[[], int], timeouts: in
     return [shown(record) for record in loose(found)]
 
 
+async def given_up(
+    server: ScriptedServer,
+    queries: PartitionQueries,
+    clock: Callable[[], int],
+    timeouts: int = 0,
+    *,
+    said: str = "no message for",
+) -> None:
+    """A query that has arrived at the server is given up; on a busy machine others may be before they arrive."""
+    arrived = server.engine.queries["left"]
+    while server.engine.queries["left"] == arrived:
+        with pytest.raises(SilentStreamError, match=said):
+            await read(queries, clock, timeouts)
+
+
 def silent_after(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
     monkeypatch.setattr(connector.spanner.partition_query, "SILENT_AT_LEAST", nanoseconds)
     monkeypatch.setattr(connector.spanner.partition_query, "SILENT_HEARTBEATS", 0)
@@ -92,8 +107,7 @@ def test_a_stream_that_falls_silent_is_given_up(
     async def main() -> None:
         plan = FaultPlan().rule(Fault(FaultKind.SILENCE, after), token="left")
         async with reading(clock, plan) as (server, queries):
-            with pytest.raises(SilentStreamError):
-                await read(queries, clock)
+            await given_up(server, queries, clock)
             assert server.engine.most_open == 1
             silent_after(monkeypatch, 60 * SECOND)
             assert await read(queries, clock) == WHOLE
@@ -114,10 +128,9 @@ def test_a_first_message_that_is_late_is_waited_for_by_a_query_with_more_patienc
 
     async def main() -> None:
         plan = FaultPlan().rule(Fault(FaultKind.SILENCE), times=2).rule(Fault(FaultKind.LATENESS, pause=3 * SECOND))
-        async with reading(clock, plan) as (_, queries):
+        async with reading(clock, plan) as (server, queries):
             for timeouts in (0, 1):
-                with pytest.raises(SilentStreamError, match=f"no message for {1 + timeouts} s"):
-                    await read(queries, clock, timeouts)
+                await given_up(server, queries, clock, timeouts, said=f"no message for {1 + timeouts} s")
             assert await read(queries, clock, 5) == WHOLE  # half a minute
 
     asyncio.run(main())
