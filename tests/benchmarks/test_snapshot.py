@@ -51,6 +51,7 @@ def test_a_reading_that_is_left_is_cancelled(server: ReplayServer) -> None:
     assert sum(block.rows for block in read_partition(snapshots.address_at(server.host), partition(1_000))) == 1_000
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_equal_rows() -> None:
     for _ in range(2):
         results = list(snapshot.read(Size(mods=10_000, rounds=2, baseline_share=0.2)))

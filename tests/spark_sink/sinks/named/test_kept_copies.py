@@ -103,5 +103,6 @@ def test_databases(spark: SparkSession, spool: SpoolMaker, database: MakeDatabas
     check_copies(spark, spool, Databases(database, mode))
 
 
+@pytest.mark.slow
 def test_merged_tables_of_bigquery(spark: SparkSession, spool: SpoolMaker, local_bigquery: LocalBigQuery) -> None:
     check_copies(spark, spool, Datasets(local_bigquery))

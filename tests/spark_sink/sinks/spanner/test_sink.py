@@ -22,7 +22,9 @@ def config_of(folder: Path, source: SampleDatabase, start: str, end: str | None,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("dialect", "mode"), [("googlesql", "transactions"), ("postgresql", "rows")])
+@pytest.mark.parametrize(
+    ("dialect", "mode"), [("googlesql", "transactions"), pytest.param("postgresql", "rows", marks=pytest.mark.slow)]
+)
 def test_tables_are_created_and_equal_those_of_the_source(
     database: MakeDatabase, dialect: str, mode: str, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def appended_ids(folder: Path) -> list[int]:
     return sorted(ds.dataset(files).to_table(columns=["Id"]).column("Id").to_pylist()) if files else []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_each_change_is_appended_to_parquet_once_though_the_sink_is_killed(spool: SpoolMaker, tmp_path: Path) -> None:
     config = str(configured(tmp_path, format="parquet", mode="append", path=str(tmp_path / "lake")))
