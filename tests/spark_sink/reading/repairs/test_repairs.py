@@ -15,8 +15,7 @@ from tests.spark_sink.reading.repairs.damages import damaged
 @pytest.mark.parametrize(
     ("sink", "dialect", "rows", "kills"),
     [
-        ("files", "googlesql", 100, 0),
-        pytest.param("files", "googlesql", 100, 1, marks=pytest.mark.slow),
+        ("files", "googlesql", 100, 1),
         pytest.param("files", "googlesql", 1000, 1, marks=pytest.mark.slow),
         pytest.param("spanner", "googlesql", 1000, 1, marks=pytest.mark.slow),
         pytest.param("merge-load", "postgresql", 1000, 0, marks=pytest.mark.slow),
