@@ -10,6 +10,9 @@ from connector.config.sections import SparkConfig
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
 
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Code that is generated for a statement would be compiled for a few rows."""
+
 FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",

@@ -18,9 +18,10 @@ from typing import TextIO
 from connector.config.loading import Config
 from connector.core.health.retries import BACKFILL
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_by_command, log_stopped, unfinished_of
+from connector.daemon.due_backfills import due_by_command, header_for_backfill, log_stopped, unfinished_of
 from connector.daemon.sink_process import (
     Patience,
     ReportedAs,
@@ -87,11 +88,10 @@ async def backfill(
     while is_first or (left and not options.tables and not stop.requested):
         async with opened(config.source, started=True) as stream:
             versions = await row_versions(stream.client, stream.dialect)
-            requests, tables = Requests.of(stream), options.tables
+            header = await in_thread(functools.partial(header_for_backfill, spool, config, stream))
+            recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
             due = await in_thread(
-                functools.partial(
-                    due_by_command, spool, config, stream, versions, requests, tables, left, is_first=is_first
-                )
+                functools.partial(due_by_command, recorder, config, options.tables, left, is_first=is_first)
             )
         if due is None:
             return

@@ -10,8 +10,9 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.core.schemas import TableSchema
 from connector.daemon.backfill import BackfillOptions, delivered
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import first_recorded, unfinished_of
+from connector.daemon.due_backfills import unfinished_of
 from connector.daemon.sink_process import Patience
 from connector.errors import SpannerCdcError
 from connector.log import Log
@@ -171,11 +172,8 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         if not tables:
             return None
         versions = await row_versions(stream.client, stream.dialect)
-        requests, after = Requests.of(stream), len(known)
-        record = functools.partial(
-            first_recorded, spool, header, stream, versions, requests, tables, after=after, why="command"
-        )
-        return await in_thread(record)
+        recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
+        return await in_thread(functools.partial(recorder.first, tables, after=len(known), why="command"))
 
 
 def new_tables(

@@ -16,6 +16,7 @@ from connector.config.loading import Config
 from connector.config.sections import SourceConfig
 from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import due_at_start
 from connector.daemon.spool_sink import SpoolSink
@@ -183,10 +184,8 @@ async def _with_backfill(
     if config.source.backfill is None:
         return
     versions = await row_versions(stream.client, stream.dialect)
-    due = await in_thread(
-        functools.partial(due_at_start, start.spool, start.header, stream, versions, Requests.of(stream))
-    )
-    for document in due:
+    recorder = BackfillRecorder(start.spool, start.header, stream, versions, Requests.of(stream))
+    for document in await in_thread(functools.partial(due_at_start, recorder)):
         on_backfill(document)
 
 

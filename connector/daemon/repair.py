@@ -11,9 +11,10 @@ from pathlib import Path
 
 from connector.config.loading import Config
 from connector.daemon.backfill import BackfillOptions, check_rejected, delivered
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import recorded, unfinished_of
+from connector.daemon.due_backfills import unfinished_of
 from connector.errors import ConfigurationError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
@@ -86,19 +87,9 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         known = await in_thread(functools.partial(backfills, spool))
         if unfinished := unfinished_of(known):  # since the comparison began
             raise _not_finished(spool, unfinished[0])
+        recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
         document = await in_thread(
-            functools.partial(
-                recorded,
-                spool,
-                header,
-                stream,
-                versions,
-                Requests.of(stream),
-                tables,
-                after=len(known),
-                why="repair",
-                fill=fill,
-            )
+            functools.partial(recorder.record, tables, after=len(known), why="repair", fill=fill)
         )
     report.timestamp = document.timestamp
     await _delivered(config, path, stop, document)

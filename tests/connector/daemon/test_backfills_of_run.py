@@ -12,7 +12,7 @@ from connector.config import validated
 from connector.core.timestamps import SECOND
 from connector.daemon import backfills_of_run
 from connector.daemon.backfills_of_run import BackfillsOfRun
-from connector.daemon.due_backfills import _header
+from connector.daemon.due_backfills import header_for_backfill
 from connector.daemon.sink_process import Patience
 from connector.errors import UnreachableError
 from connector.reader.stopping import StopRequest
@@ -185,6 +185,6 @@ def test_a_spool_that_a_backfill_creates_is_of_the_placements_that_are_read(
         source=SimpleNamespace(default_schema="d"),
     )
     spool = Spool.at(tmp_path)
-    header = _header(spool, config, stream)
+    header = header_for_backfill(spool, config, stream)
     header.check_placements(placements, spool.path)
     assert spool.header() == header

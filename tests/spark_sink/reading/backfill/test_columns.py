@@ -7,6 +7,7 @@ import pytest
 
 from connector.check.starts import start_after
 from connector.config import SourceConfig
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import due_at_start
 from connector.reader.change_stream import opened
@@ -33,7 +34,8 @@ async def recorded(sample: SampleDatabase, source: SourceConfig, spool: Spool) -
         header = initialize(
             spool, source.name, start_after(now), "now", stream.stream.tables, default_schema=source.database
         )
-        (document,) = await asyncio.to_thread(due_at_start, spool, header, stream, RowVersions("1h", {}), requests)
+        recorder = BackfillRecorder(spool, header, stream, RowVersions("1h", {}), requests)
+        (document,) = await asyncio.to_thread(due_at_start, recorder)
     return document
 
 

@@ -17,8 +17,9 @@ from connector.config.backfill_rules import BackfillRules
 from connector.config.sections import Tables
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill import _lost
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import _continued, due_at_start, due_by_command
+from connector.daemon.due_backfills import due_at_start, due_by_command, header_for_backfill
 from connector.daemon.read import _Start, _with_backfill
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError, VersionRetentionError
 from connector.log import Log
@@ -153,8 +154,12 @@ async def due(
     table_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Backfill | None:
     async with opened(source, started=True) as stream:
-        requests = requests_of(stream)
-        return next(iter(due_at_start(spool, header, stream, RowVersions(period, table_bytes), requests)), None)
+        recorder = BackfillRecorder(spool, header, stream, RowVersions(period, table_bytes), requests_of(stream))
+        return next(iter(due_at_start(recorder)), None)
+
+
+def recorder_of(spool: Spool, stream: OpenStream) -> BackfillRecorder:
+    return BackfillRecorder(spool, spool.header(), stream, RowVersions("1h", {}), requests_of(stream))
 
 
 def requests_of(stream: OpenStream) -> Requests:
@@ -226,7 +231,7 @@ def test_backfills_of_different_tables_are_unfinished_at_the_same_time(tmp_path:
 
         async def at_start() -> list[Backfill]:
             async with opened(source, started=True) as stream:
-                return due_at_start(spool, spool.header(), stream, RowVersions("1h", {}), requests_of(stream))
+                return due_at_start(recorder_of(spool, stream))
 
         assert asyncio.run(at_start()) == [first, second]
         write_request(spool, [tables[0]], "stop")
@@ -252,8 +257,7 @@ def test_a_backfill_is_continued_by_one_other_at_most(tmp_path: Path) -> None:
 
         async def continued() -> Backfill:
             async with opened(source, started=True) as stream:
-                versions, requests = RowVersions("1h", {}), requests_of(stream)
-                return _continued(spool, spool.header(), stream, versions, requests, stale)
+                return recorder_of(spool, stream).continued(stale)
 
         with pytest.raises(SpoolError, match="is continued by backfill 2"):
             asyncio.run(continued())
@@ -276,8 +280,9 @@ async def due_by(
     config: Config, spool: Spool, patterns: tuple[str, ...], left: tuple[int, ...], is_first: bool
 ) -> Backfill | None:
     async with opened(config.source, started=True) as stream:
-        versions, requests = RowVersions("1h", {}), requests_of(stream)
-        return due_by_command(spool, config, stream, versions, requests, patterns, left, is_first=is_first)
+        header = header_for_backfill(spool, config, stream)
+        recorder = BackfillRecorder(spool, header, stream, RowVersions("1h", {}), requests_of(stream))
+        return due_by_command(recorder, config, patterns, left, is_first=is_first)
 
 
 def test_a_repair_that_was_killed_while_it_was_recorded_is_withdrawn_at_the_next_start(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from connector.check.conditions import errors_of_conditions
 from connector.check.starts import start_after
 from connector.config import SourceConfig, validated
 from connector.config.loading import load
+from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.backfills_of_run import backfill_of_new_tables
 from connector.daemon.due_backfills import due_at_start
@@ -49,8 +50,8 @@ async def recorded(source: SourceConfig, spool: Spool) -> Backfill:
     async with opened(source, started=True) as stream:
         tables, start = stream.stream.tables, start_after(stream.now)
         header = initialize(spool, source.name, start, "now", tables, default_schema=source.database)
-        requests, versions = Requests.of(stream), RowVersions("1h", {})
-        (document,) = await asyncio.to_thread(due_at_start, spool, header, stream, versions, requests)
+        recorder = BackfillRecorder(spool, header, stream, RowVersions("1h", {}), Requests.of(stream))
+        (document,) = await asyncio.to_thread(due_at_start, recorder)
     return document
 
 

@@ -8,10 +8,7 @@ from pyspark.sql import SparkSession
 import spark_sink
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
-from tests.lake_libraries import FEW_ROWS, lake_options
-
-_INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Code that is generated for a statement would be compiled for a few rows."""
+from tests.lake_libraries import FEW_ROWS, INTERPRETED, lake_options
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +20,7 @@ def lake() -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         **FEW_ROWS,
-        **(_INTERPRETED if options else {}),
+        **(INTERPRETED if options else {}),
         "spark.driver.memory": "1536m",
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.log.level": "OFF",

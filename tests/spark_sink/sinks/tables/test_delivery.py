@@ -18,7 +18,7 @@ from connector.spool.sink_report import report_of
 from spark_sink.sinks.tables import libraries
 from spark_sink.sinks.tables.config import TablesConfig
 from tests.spark_sink.processes import eventually, program
-from tests.spark_sink.sinks.tables.campaign.backfill_ends import FEW_ROWS
+from tests.spark_sink.sinks.tables.campaign.backfill_ends import HUNDREDS_OF_ROWS
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.spools import KEY, SpoolMaker
 
@@ -36,7 +36,7 @@ def configured(folder: Path, **sink: object) -> Path:
             "master": "local[2]",
             "checkpoint": str(folder / "checkpoint"),
             "trigger": "100ms",
-            "config": {"spark.driver.memory": "768m", **FEW_ROWS},
+            "config": {"spark.driver.memory": "768m", **HUNDREDS_OF_ROWS},
         },
     }
     path = folder / "config.yaml"

@@ -20,7 +20,7 @@ from random import Random
 from typing import ClassVar
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.config import validated
@@ -29,7 +29,6 @@ from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import write_progress
 from connector.spool.consumers import record as record_consumer
 from connector.spool.consumers import sink_lock
-from connector.spool.reading import Spool
 from spark_sink.dead_letters_command import replayed
 from spark_sink.errors import TableError
 from spark_sink.settling import Settlement, settle_without_sink
@@ -45,6 +44,7 @@ from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.replay import TablesReplay
 from spark_sink.sinks.tables.stopped_tables import StoppedTables
 from tests.java import java_options
+from tests.lake_libraries import INTERPRETED
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE as CONFIGURED
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
@@ -64,12 +64,12 @@ POINTS: Points = (
     (DeadLetters, "replace"),
 )
 
-FEW_ROWS: Mapping[str, str] = {
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+HUNDREDS_OF_ROWS: Mapping[str, str] = {
+    **INTERPRETED,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""Options for tables of some hundred rows: what is generated for a statement would be compiled for it alone."""
+"""Options for tables of some hundred rows, whose statements are planned as those of larger ones."""
 
 
 class BackfillEnds:
@@ -229,7 +229,7 @@ class BackfillEnds:
             settlement.look(self._spark)
             last = self._maker.spool.latest()
             if last > self._delivered:
-                delivery.run(self._events(self._maker.spool, self._delivered + 1, last))
+                delivery.run(sealed(self._spark, self._maker.spool, self._delivered + 1, last))
                 settlement.look(self._spark)
                 record_consumer(self._maker.spool, "tables", last, now=self._maker.watermark)
             self._delivered = last
@@ -242,7 +242,7 @@ class BackfillEnds:
         options = config.sink
         while not self._killed(
             lambda: TablesDelivery(config, options, Feed.at(config.spool.path)).run(
-                self._events(self.source.backfill, epoch, epoch)
+                sealed(self._spark, self.source.backfill, epoch, epoch)
             )
         ):
             pass
@@ -275,9 +275,6 @@ class BackfillEnds:
         self.kills += 1
         return False
 
-    def _events(self, spool: Spool, first: int, last: int) -> DataFrame:
-        return sealed(self._spark, spool, first, last)
-
     def wrong(self) -> str:
         """The differences between the tables and the source; empty if there are none."""
         targets = {table: target(self._lake, self._format, table) for table in TABLES}
@@ -305,7 +302,7 @@ def session(of_format: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
-        **FEW_ROWS,
+        **HUNDREDS_OF_ROWS,
         "spark.databricks.delta.snapshotPartitions": "1",
     }.items():
         builder = builder.config(name, value)

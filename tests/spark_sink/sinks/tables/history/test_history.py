@@ -14,7 +14,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats.iceberg import catalog_options
 from spark_sink.sinks.tables.formats.session import session_options
-from tests.spark_sink.sinks.tables.campaign.backfill_ends import ENDS, FEW_ROWS
+from tests.spark_sink.sinks.tables.campaign.backfill_ends import ENDS, HUNDREDS_OF_ROWS
 from tests.spark_sink.sinks.tables.histories import COLUMNS
 from tests.spark_sink.sinks.tables.history.campaign import HistoryCampaign, differences, stored_versions
 from tests.spark_sink.sinks.tables.history.source import NAMES
@@ -47,7 +47,7 @@ def test_tables_have_the_versions_of_all_events_whatever_is_killed_or_late(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
     """The short form of the campaign: one seed has whole rows, the other only what changes name."""
-    with session_options(lake, FEW_ROWS):
+    with session_options(lake, HUNDREDS_OF_ROWS):
         run = HistoryCampaign(lake, merging_format, ENDS[0], tmp_path, SEEDS[merging_format])
         run.epochs = 2
         assert run.run() == ""
