@@ -42,6 +42,13 @@ class DeltaStore(TableStore):
             return self._in_database(name)
         return f"delta.{quoted(f'{self._options.path}/{name}')}"
 
+    def state(self, name: str) -> str | None:
+        """The metadata of the newest version; where the folder of a table is not known, finding it takes too long."""
+        if self._options.path is None or not has_jvm(self._spark):
+            return None
+        snapshot = self.snapshot(self.folder(name))
+        return str(snapshot.metadata().json()) if int(snapshot.version()) >= 0 else None
+
     def applied(self, name: str) -> Offset:
         """From the state of the table, which keeps the last version of each application; the identity is searched.
 
@@ -114,7 +121,7 @@ class DeltaStore(TableStore):
             yield
 
     def snapshot(self, folder: str) -> JavaObject:
-        """The newest state of the table in a folder, as the JVM has it."""
+        """The newest state of the table in a folder, also if another process has made it."""
         log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
         return log.forTableWithSnapshot(java_session(self._spark), folder).productElement(1)
 

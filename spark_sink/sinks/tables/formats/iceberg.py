@@ -14,14 +14,26 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_sink.failures import SPARK_ERRORS
 from spark_sink.sinks.tables.config import TableOptions
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
+from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.formats.session import session_options
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sinks.tables.table_keys import PROPERTY
 from spark_sink.sources.changes.offsets import Offset
 
 _SESSION = "spark.sql.iceberg.snapshot-property"
+
+_WALKED = 50
+"""Snapshots that are read one by one; where those since the last known one are more, a query reads them all."""
+
+_APPLIED: Remembered[tuple[str, str], tuple[int, Offset]] = Remembered()
+"""A snapshot of each table with the last epoch that it has, by table and name.
+
+A snapshot's id is a random number, and what led to it never changes: this holds whatever becomes of the table.
+"""
 
 
 class IcebergStore(TableStore):
@@ -78,7 +90,74 @@ class IcebergStore(TableStore):
             action = action.snapshotProperty(key, value)
         action.execute()
 
+    def state(self, name: str) -> str | None:
+        """The id of the table, the one of its schema, and its properties; None if there is no table, or it has no id.
+
+        A schema's id is given once in a table.
+        """
+        table = self._newest(name) if has_jvm(self._spark) else None
+        if table is None:
+            return None
+        try:
+            uuid = table.uuid().toString()
+        except SPARK_ERRORS:
+            return None  # tables of the first versions of the format may have none
+        properties = table.properties()
+        return f"{uuid} {table.schema().schemaId()} {properties.get(PROPERTY)} {properties.toString()}"
+
     def applied(self, name: str) -> Offset:
+        """The largest epoch in the history of the current snapshot.
+
+        It need not be the newest one's: a compaction commits the epochs that there were when it began. So all snapshots
+        count, and those since the last one that this process knows are read.
+        """
+        table = self._newest(name) if has_jvm(self._spark) else None
+        if table is None:
+            return self._queried(name)
+        newest = _current(table)
+        if newest is None:
+            return Offset(0)
+        key = self.target(name), self._progress
+        last = self._walked(table, newest, _APPLIED.get(key))
+        if last is None:
+            last = self._queried(name)
+            after = self._newest(name)
+            if after is None or _current(after) != newest:
+                return last  # it may be of a later snapshot
+        _APPLIED.put(key, (newest, last))
+        return last
+
+    def _newest(self, name: str) -> JavaObject | None:
+        """A table as the JVM has it, and not as the catalog has cached it; None if there is none.
+
+        A table that was replaced by another of its name is not noticed by what is cached of the former one.
+        """
+        try:
+            self.refresh(self.target(name))
+        except AnalysisException:
+            return None
+        return self.loaded(name)
+
+    def _walked(self, table: JavaObject, newest: int, known: tuple[int, Offset] | None) -> Offset | None:
+        """From the newest snapshot to the known one, or to the first that there is; None if it is too far."""
+        epoch, identity = self._properties(Offset(0))
+        found, at = [Offset(0)], newest
+        for _ in range(_WALKED):
+            if known is not None and at == known[0]:
+                return max(*found, known[1], key=_order)
+            snapshot = table.snapshot(at)
+            if snapshot is None:
+                return max(found, key=_order)
+            summary = snapshot.summary()
+            if summary is not None and (value := summary.get(epoch)) is not None:
+                found.append(Offset(int(value), at=summary.get(identity) or ""))
+            parent = snapshot.parentId()
+            if parent is None:
+                return max(found, key=_order)
+            at = int(parent)
+        return None
+
+    def _queried(self, name: str) -> Offset:
         """From the table's own history of snapshots."""
         target = self.target(name)
         self.refresh(target)
@@ -108,6 +187,16 @@ class IcebergStore(TableStore):
     def _properties(self, last: Offset) -> dict[str, str]:
         """Those of a snapshot; no consumer has a colon in its name."""
         return {self._progress: str(last.epoch), f"{self._progress}:at": last.at}
+
+
+def _current(table: JavaObject) -> int | None:
+    """The id of the current snapshot; a table without any rows yet may have none."""
+    snapshot = table.currentSnapshot()
+    return int(snapshot.snapshotId()) if snapshot is not None else None
+
+
+def _order(last: Offset) -> tuple[int, str]:
+    return last.epoch, last.at
 
 
 def catalog_of(path: str) -> str:

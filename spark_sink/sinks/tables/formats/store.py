@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.formats.jvm import session_key
+from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.history.modes import check_mode
 from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, add_statement, create_statement, quoted, text
 from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
@@ -33,6 +35,28 @@ class PreparedTable:
 
     table: LakeTable
     is_keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """All that a preparation depends on.
+
+    Attributes:
+        state: of the table, before and after; None if it was not looked at.
+        options: of the store.
+        wanted: the table as it was asked for.
+    """
+
+    state: str | None
+    options: TableOptions
+    wanted: LakeTable
+
+
+_PREPARED: Remembered[tuple[str, str], tuple[_Preparation, PreparedTable]] = Remembered()
+"""The last preparation of each table of this process that changed nothing, or its first one, by session and target.
+
+The state has the table's own id: where a name is another table's by now, its state is another one.
+"""
 
 
 class TableStore(ABC):
@@ -79,13 +103,38 @@ class TableStore(ABC):
     def committing(self, last: Offset) -> Iterator[None]:
         """Every statement that commits meanwhile commits also the number of the last epoch, and its identity."""
 
+    def state(self, name: str) -> str | None:
+        """The identity, columns and properties of a table as they are now, whoever has changed them.
+
+        Two states are equal only if a preparation would find the same. It is None if that is not known, or costs as
+        much as a preparation: such a table is prepared for each micro-batch.
+        """
+        del name
+        return None
+
     def prepare(self, table: LakeTable) -> PreparedTable:
         """Creates a table, or adds the columns that it lacks.
+
+        A preparation that left the table's state as it was is remembered, and not repeated until the state is another
+        one, or something else is wanted.
 
         Raises:
             TableError: a column has another type there, rows are merged by another key, or it has versions of rows and
                 the mode is not history, or the other way round.
         """
+        key = session_key(self._spark), self.target(table.name)
+        known = _PREPARED.get(key)
+        # not of a table that may not be there yet: PySpark logs an error for it
+        state = self.state(table.name) if known is not None else None
+        preparation = _Preparation(state, self._options, table)
+        if known is not None and state is not None and known[0] == preparation:
+            return known[1]
+        prepared = self._prepare(table)
+        if known is None or (state is not None and self.state(table.name) == state):
+            _PREPARED.put(key, (preparation, prepared))
+        return prepared
+
+    def _prepare(self, table: LakeTable) -> PreparedTable:
         appends = self._options.mode == "append"
         target = self.target(table.name)
         own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}

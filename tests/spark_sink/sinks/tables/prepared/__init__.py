@@ -1,0 +1,1 @@
+"""The preparation of tables, which is remembered from one micro-batch to the next."""
