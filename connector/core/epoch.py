@@ -56,10 +56,13 @@ class IncompleteTransaction:
     received: int
 
 
-def incomplete_transactions(changes: Changes) -> list[IncompleteTransaction]:
+def incomplete_transactions(changes: Changes, *, of_some_placements: bool = False) -> list[IncompleteTransaction]:
     """The transactions in ``changes`` that do not have the number of records that they state.
 
-    ``changes`` are whole transactions, in commit order, before tables are filtered.
+    Args:
+        changes: whole transactions, in commit order, before tables are filtered.
+        of_some_placements: whether other placements are not read: a transaction of several partitions may have its
+            other records there.
     """
     if len(changes) == 0:
         return []
@@ -71,12 +74,13 @@ def incomplete_transactions(changes: Changes) -> list[IncompleteTransaction]:
         other = pc.not_equal(transactions[1:], transactions[:-1]).to_numpy(zero_copy_only=False)
         firsts = np.concatenate(([0], np.flatnonzero((np.diff(at) != 0) | other) + 1))
     counts = np.diff(firsts, append=len(changes))
+    wanted = expected[firsts + counts - 1]
+    wrong = wanted != counts
+    if of_some_placements:
+        wrong &= (counts > wanted) | (integers(changes.column("number_of_partitions_in_transaction"))[firsts] == 1)
     return [
-        IncompleteTransaction(
-            transactions[int(first)].as_py(), int(at[first]), int(expected[first + count - 1]), int(count)
-        )
-        for first, count in zip(firsts, counts, strict=True)
-        if expected[first + count - 1] != count
+        IncompleteTransaction(transactions[int(first)].as_py(), int(at[first]), int(expected), int(count))
+        for first, expected, count in zip(firsts[wrong], wanted[wrong], counts[wrong], strict=True)
     ]
 
 

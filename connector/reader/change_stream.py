@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import grpc
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
@@ -19,7 +20,7 @@ from connector.core.records import INITIAL_TOKEN, partition_name
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.envelope.envelope import Source
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, UnreachableError
 from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
@@ -33,11 +34,11 @@ from connector.reader.placements.windows import WindowFunctions
 from connector.reader.read_state import QueriedStream, Range, SendsQueries
 from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
-from connector.spanner.client import SpannerClient
+from connector.spanner.client import SETUP_TIMEOUT, SpannerClient
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
-from connector.spanner.errors import CallAction, classify, query_error
+from connector.spanner.errors import CallAction, classify, no_answer_hint, query_error
 from connector.spanner.key_order import KeyOrder
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
 from connector.spanner.workers.frames import WorkerSetup
@@ -173,6 +174,7 @@ class OpenStream:
 
         Raises:
             DataLostError: it is no longer retained.
+            UnreachableError: Spanner has not said it for a while: what does not answer has accepted nothing.
             SpannerCdcError: the stream cannot be read at all.
         """
         if self.functions is None:
@@ -188,24 +190,37 @@ class OpenStream:
             raise refused[0]
 
     async def _probe(self, token: str, start: int) -> None:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(UnreachableError),
+            stop=stop_after_delay(SETUP_TIMEOUT),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
+            reraise=True,
+        )
+        await retrying(self._probe_once, token, start)
+
+    async def _probe_once(self, token: str, start: int) -> None:
+        unanswered = no_answer_hint(self.client.access.section, self.client.proxy)
         try:
             async with aclosing(self.queries().read(PartitionQuery(token, start, start))) as messages:
                 await anext(messages, None)
-        except SilentStreamError:
-            return  # the reader retries for as long as it takes
+        except SilentStreamError as error:
+            what = f"cannot read change stream {self.stream.name}, {partition_name(token)}: {error}"
+            raise UnreachableError(what, hint=unanswered) from error
         except UnknownRecordError as error:
             raise unreadable(self.stream.name, partition_name(token), error) from error
         except grpc.RpcError as error:
             found = classify(error)
-            if found.action is not CallAction.STOP:
-                return  # the reader retries for as long as it takes
-            raise query_error(
+            refused = query_error(
                 found,
                 stream=self.stream.name,
                 partition=partition_name(token),
                 start=format_rfc3339(start),
                 token=token,
-            ) from error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
+            )
+            cause = error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
+            if found.action is CallAction.STOP:
+                raise refused from cause
+            raise UnreachableError(refused.args[0], hint=refused.hint or unanswered) from cause
 
     async def range_from(self, start: int, end: int | None, *, was_read: bool = False) -> Range:
         """The range from a start, inclusive, to an end.
@@ -305,6 +320,7 @@ class OpenStream:
                 SpannerClock(self._clock, self.now),
                 self.config.heartbeat,
                 WINDOW if self.stream.partition_mode == MUTABLE else None,
+                of_some_placements=bool(self.placements),
             )
             if self.functions is not None:
                 watch = FunctionsWatch(self.functions.lister, self.functions.listed, self.config.heartbeat)

@@ -37,6 +37,7 @@ class QueriedStream:
             query needs no end.
         functions: watches the read functions; None where there is one alone, or the caller does.
         first_starts: finds the first starts of young read functions; None likewise.
+        of_some_placements: whether the stream has placements that are not read.
     """
 
     name: str
@@ -46,6 +47,7 @@ class QueriedStream:
     window: int | None = None
     functions: FunctionsWatch | None = None
     first_starts: FirstStarts | None = None
+    of_some_placements: bool = False
 
 
 @dataclass(frozen=True, slots=True)

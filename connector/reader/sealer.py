@@ -119,7 +119,9 @@ class Sealer:
         return has_room
 
     def _count_incomplete(self, epoch: SealedEpoch) -> None:
-        for transaction in incomplete_transactions(epoch.changes):
+        for transaction in incomplete_transactions(
+            epoch.changes, of_some_placements=self._state.stream.of_some_placements
+        ):
             self._state.metrics.incomplete_transactions += 1
             _log.error(
                 "a transaction is incomplete",

@@ -210,6 +210,7 @@ class PartitionGraph:
             self.proved(token, record.start_timestamp - 1)
             return
         parent.ends(record.start_timestamp)
+        parent.is_empty = False
         for child in record.children:
             name = beside(token, child.token)
             parent.children.add(name)
@@ -238,6 +239,7 @@ class PartitionGraph:
         parents: frozenset[str] = frozenset()
         if is_initial(token):
             announcer.ends(record.start_timestamp)
+            announcer.is_empty = False  # until it has finished, there may be others: the cut keeps it
             parents = frozenset({token})
         elif announcer.proved < record.start_timestamp <= announcer.progress:
             return  # a repeat: the partitions it names are known, or have ended and are forgotten

@@ -255,6 +255,7 @@ class WindowReader:
             config.source.tables.exclude,
             config.source.skip_transaction_tags,
             tuple(registry.schema(table).to_json().decode() for table in registry.keys),
+            bool(self._read.stream.placements),
             self._read.stream.stream.partition_mode == MUTABLE,
             declared,
         )

@@ -57,6 +57,7 @@ class WriterSetup(msgspec.Struct, frozen=True):
         exclude: patterns of tables.
         skip_transaction_tags: prefixes of tags.
         schemas: those known at the window's low watermark, each as JSON.
+        of_some_placements: whether the stream has placements that are not read.
         has_repeats: whether two shares may read one partition: the MUTABLE_KEY_RANGE mode.
         declared: the key order of tables that are new or have another key in this window.
     """
@@ -71,6 +72,7 @@ class WriterSetup(msgspec.Struct, frozen=True):
     exclude: tuple[str, ...]
     skip_transaction_tags: tuple[str, ...]
     schemas: tuple[str, ...]
+    of_some_placements: bool
     has_repeats: bool
     declared: dict[str, tuple[str, ...]]
 
@@ -180,7 +182,7 @@ class _Task:
         if self._setup.has_repeats:
             changes = without_repeats(changes, np.concatenate([shares for _, shares in self._held]))
         self._held = []
-        for one in incomplete_transactions(changes):
+        for one in incomplete_transactions(changes, of_some_placements=self._setup.of_some_placements):
             found = [one.server_transaction_id, one.commit_timestamp, one.expected, one.received]
             yield _Row(INCOMPLETE, orjson.dumps(found).decode())
         changes = self._keeps(changes)

@@ -9,13 +9,16 @@ from tests.connector.builders import record
 START = 10 * MINUTE
 
 
-def at(offset: int, transaction: str = "tx", sequence: str = "1", size: int = 10, records: int = 1) -> DataChangeRecord:
+def at(
+    offset: int, transaction: str = "tx", sequence: str = "1", size: int = 10, records: int = 1, partitions: int = 1
+) -> DataChangeRecord:
     return record(
         commit_timestamp=START + offset,
         server_transaction_id=transaction,
         record_sequence=sequence,
         size=size,
         number_of_records_in_transaction=records,
+        number_of_partitions_in_transaction=partitions,
     )
 
 
@@ -180,6 +183,14 @@ def test_a_transaction_with_missing_records_is_reported() -> None:
     whole = [at(1, "whole", "1", records=2), at(1, "whole", "2", records=2)]
     missing = at(1, "missing", "1", records=3)
     assert incomplete_transactions(Changes.of([*whole, missing])) == [IncompleteTransaction("missing", START + 1, 3, 1)]
+
+
+def test_of_some_placements_only_what_no_other_placement_can_have_is_reported() -> None:
+    elsewhere = [at(2, "elsewhere", "1", records=3, partitions=2)]
+    missing = [at(1, "missing", "1", records=2, partitions=1)]
+    twice = [at(3, "twice", partitions=2)] * 2
+    found = incomplete_transactions(Changes.of([*missing, *elsewhere, *twice]), of_some_placements=True)
+    assert [one.server_transaction_id for one in found] == ["missing", "twice"]
 
 
 def test_a_transaction_with_a_record_too_many_is_reported() -> None:

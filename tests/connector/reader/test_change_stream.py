@@ -1,23 +1,27 @@
 """An opened change stream: how many workers read it, and which range is reported lost once it is not retained."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 
+import grpc
 import pytest
 
 from connector.config import SourceConfig
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL
 from connector.core.filters import RecordFilter
-from connector.core.timestamps import parse
+from connector.core.timestamps import SECOND, parse
 from connector.envelope.envelope import Source
 from connector.errors import DataLostError, UnreachableError
 from connector.reader import change_stream as reader
 from connector.reader import starting
 from connector.reader.change_stream import OpenStream
-from connector.reader.starting import lost_range
+from connector.reader.starting import lost_range, start_of
 from connector.spanner.client import SpannerClient
+from connector.spanner.decoding.decoder import Item
 from connector.spanner.discovery import ChangeStream
+from connector.spanner.partition_query import PartitionQuery, SilentStreamError
 from tests.connector.builders import address_of
 
 WATERMARK = parse("2026-01-02T00:00:00Z")
@@ -137,3 +141,50 @@ def test_a_stream_that_watches_no_table_is_warned_of_and_one_that_a_role_does_no
     nothing, unseen = (record.getMessage() for record in caplog.records)
     assert "watches no table" in nothing
     assert "the database role sees no table" in unseen
+
+
+class YoungServer:
+    """A server whose change stream exists since five minutes, and that does not answer some of the queries."""
+
+    created = STREAM.now - 300 * SECOND
+
+    def __init__(self, unanswered: Collection[int], error: Exception) -> None:
+        self._unanswered = unanswered
+        self._error = error
+        self.asked = 0
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        self.asked += 1
+        if self.asked in self._unanswered:
+            raise self._error
+        if query.start < self.created:
+            raise _error(grpc.StatusCode.OUT_OF_RANGE, "Specified start_timestamp is too far in the past.")
+        for nothing in list[list[Item]]():
+            yield nothing
+
+
+def _error(code: grpc.StatusCode, message: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), message)
+
+
+UNAVAILABLE = _error(grpc.StatusCode.UNAVAILABLE, "connection reset")
+
+
+@pytest.mark.parametrize("unanswered", [1, 2, 5, 12, 20, 29])
+@pytest.mark.parametrize("error", [UNAVAILABLE, SilentStreamError("no message for 5 s")])
+def test_a_start_that_was_not_answered_is_not_taken_for_one_that_is_accepted(
+    unanswered: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = YoungServer({unanswered}, error)
+    monkeypatch.setattr(OpenStream, "queries", lambda _: server)
+    start = asyncio.run(start_of(STREAM, "-15m", None))
+    assert server.asked > unanswered
+    assert server.created <= start <= server.created + 1000
+
+
+def test_a_server_that_never_answers_decides_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenStream, "queries", lambda _: YoungServer(range(1, 1000), UNAVAILABLE))
+    monkeypatch.setattr(reader, "SETUP_TIMEOUT", 0.0)
+    with pytest.raises(UnreachableError, match="connection reset") as raised:
+        asyncio.run(start_of(STREAM, "-15m", None))
+    assert raised.value.exit_code == 1, "a restart asks again"

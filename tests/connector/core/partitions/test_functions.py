@@ -172,3 +172,32 @@ def test_a_function_whose_last_partition_ends_is_asked_from_there_on_and_holds_t
     assert graph.ready() == [G]
     assert graph.query_start(G) == 31
     assert graph.cut(30) == [CutPartition(of("F", "a"), 10)]
+
+
+def refilled() -> PartitionGraph:
+    """F's last partition has ended at 199, and its initial query is sent from there on; G has been read further."""
+    graph = graph_of(of("F", "p"), of("G", "k"))
+    graph.functions.listed(1000)
+    graph.terminated(of("F", "p"), PartitionEndRecord(199))
+    assert graph.ended(of("F", "p"), proven=None)
+    graph.proved(of("G", "k"), 500)
+    assert graph.ready() == [F]
+    graph.sent(F)
+    return graph
+
+
+def test_an_initial_query_that_broke_between_two_partitions_is_in_the_cut_though_its_function_was_empty() -> None:
+    graph = refilled()
+    assert graph.advance() == 199
+    assert graph.cut(199) == [CutPartition(of("G", "k"), 10)], "it is asked again if it is listed"
+    graph.started(F, PartitionStartRecord(200, ("a",)))
+    graph.broke(F)
+    assert graph.advance() == 199
+    assert graph.cut(199) == [CutPartition(of("G", "k"), 10), CutPartition(F, 200)], "and returns a and its siblings"
+
+
+def test_an_initial_query_that_broke_between_two_child_partitions_records_is_in_the_cut_too() -> None:
+    graph = refilled()
+    graph.announced(F, announcement(200, "a"))
+    graph.broke(F)
+    assert CutPartition(F, 200) in graph.cut(graph.advance())

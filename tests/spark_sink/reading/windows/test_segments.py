@@ -47,6 +47,7 @@ def setup(path: str, **changed: Any) -> WriterSetup:
         exclude=(EXCLUDED,),
         skip_transaction_tags=("loop=",),
         schemas=(),
+        of_some_placements=False,
         has_repeats=False,
         declared={},
     )
