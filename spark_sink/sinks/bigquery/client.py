@@ -170,6 +170,11 @@ class BigQueryClient:
         with self._errors(f"table {dataset}.{name}", job_id):
             self._jobs.settle(job_id, self._location(dataset))
 
+    def has_succeeded(self, job_id: str, dataset: str, name: str) -> bool:
+        """True if a job on a table has succeeded, under that id or with a suffix; one that runs is waited for."""
+        with self._errors(f"table {dataset}.{name}", job_id):
+            return self._jobs.has_succeeded(job_id, self._location(dataset))
+
     def texts(self, sql: str, dataset: str, name: str) -> list[str]:
         """The result of a statement with one column of texts."""
         with self._errors(f"table {dataset}.{name}"):

@@ -5,8 +5,8 @@ tasks have ended, the names of a table's streams are recorded once and then comm
 crash or beside this one, finds the names and commits the same streams, which does nothing the second time. So a table's
 rows of a micro-batch appear once, and all at the same time; and a micro-batch holds whole epochs.
 
-A file of dead letters that is replayed has an entry likewise, from before its stream is committed until the file is
-removed.
+A file of dead letters that is replayed has an entry likewise, from before its stream is committed, or its staging table
+merged, until the file is removed.
 
 Entries are kept for :data:`KEPT` epochs after the sink has recorded that their micro-batch is done, because a suspended
 process may still resume. No streams are entered for a micro-batch that is recorded as done.
@@ -44,7 +44,10 @@ class StreamsEntry(BaseModel):
 
 
 class ReplayEntry(BaseModel):
-    """The stream of a file of dead letters, and the dead letters that were rejected again, with the reasons."""
+    """The stream or staging table of a file of dead letters, and those that were rejected again, with the reasons.
+
+    ``stream`` is the pending stream's name, or the staging table as text; ``committed`` says that it is visible.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -116,7 +119,7 @@ class CommitLog:
         self._spool.storage.replace(self.path(first, entry.table), to_json(noted))
 
     def find_replay(self, dead_letters: str) -> ReplayEntry | None:
-        """The entry of a file of dead letters, or None: then no replay has appended its rows."""
+        """The entry of a file of dead letters, or None: then no replay has appended or merged its rows."""
         try:
             return self._spool.document(self.replay_path(dead_letters), ReplayEntry, "it names no stream")
         except FileNotFoundError:

@@ -93,7 +93,7 @@ class BigQueryJobs:
 
         def once() -> None:
             for number in itertools.count():
-                name = f"{job_id}_{number}" if job_id and number else job_id
+                name = _attempt(job_id, number) if job_id else None
                 if before is not None and name is not None:
                     before(name)
                 try:
@@ -114,6 +114,19 @@ class BigQueryJobs:
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, Exception):
             self._note(error)
+
+    def has_succeeded(self, job_id: str, location: str) -> bool:
+        """True if a job has succeeded, under its id or with a suffix; one that runs is waited for."""
+        for number in itertools.count():
+            name = _attempt(job_id, number)
+            try:
+                job = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
+            except exceptions.NotFound:
+                break
+            self._wait(job)
+            if not job.error_result:
+                return True
+        return False
 
     def settle(self, job_id: str, location: str) -> None:
         """Waits until a job has ended. One that does not exist is prevented: it can never run under this id.
@@ -163,6 +176,11 @@ class BigQueryJobs:
                 is_reported = True
                 _log.info("waiting for a job of BigQuery to end", job=job.job_id)
             time.sleep(_POLL)
+
+
+def _attempt(job_id: str, number: int) -> str:
+    """The id of a job's attempt with that number, from 0 on."""
+    return f"{job_id}_{number}" if number else job_id
 
 
 def is_transient(error: BaseException) -> bool:

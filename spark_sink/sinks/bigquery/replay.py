@@ -4,10 +4,12 @@ A stopped table is resumed once it is repaired; in ``merge-load``, once its last
 not run meanwhile: where columns are merged one by one, a row's later changes have to follow its dead letters. Dead
 letters of a micro-batch that is not recorded as done stay, because the sink will write their rows, too. Where rows are
 appended, a file's stream is recorded before it is committed, and until the file holds only what was rejected again: a
-replay that is killed appends nothing twice.
+replay that is killed appends nothing twice. A file's staging table is recorded likewise before it is merged; its name
+has a random part, so that no replay takes the job of another one for its own.
 """
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
@@ -21,20 +23,20 @@ from connector.log import Log
 from connector.spool.backfill.records import unfinished_tables, unfinished_timestamps
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
+from connector.spool.sink_start import start_of_sink
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.commit_log import CommitLog, ReplayEntry
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.delivery import options_of
-from spark_sink.sinks.bigquery.merging.loads import from_text
+from spark_sink.sinks.bigquery.merging.loads import MergeLoad, from_text
 from spark_sink.sinks.bigquery.merging.staged import StagedRows
-from spark_sink.sinks.bigquery.merging.statements import late_statement
+from spark_sink.sinks.bigquery.merging.statements import numbers_statement
 from spark_sink.sinks.bigquery.rows.builder import partial_updates
 from spark_sink.sinks.bigquery.rows.type_changes import Rejections
 from spark_sink.sinks.bigquery.tables.preparing import BigQueryTables, Prepared
 from spark_sink.sinks.bigquery.tables.states import By
 from spark_sink.sinks.bigquery.tables.table import (
-    MERGE,
     MERGE_LOAD,
     SCHEMA_IN_DATASET,
     BigQueryTable,
@@ -111,16 +113,65 @@ class _BigQueryReplay:
         of_backfill = table_options.mode == MERGE_LOAD and _are_snapshot(rows)
         if of_backfill and self._is_superseded(source, rows):
             return [(index, _SUPERSEDED) for index in range(rows.num_rows)]
-        partial = partial_updates(rows) if table_options.mode == MERGE else {}
+        if table_options.mode == MERGE_LOAD:
+            return self._merge(rows, table, table_options, of_backfill=of_backfill)
+        partial = partial_updates(rows)
         whole = [index for index in range(rows.num_rows) if index not in partial]
-        sent = rows.take(pa.array(whole, pa.int64()))
-        rejected, wrote = self._write(sent, table, table_options, name)
-        staged = self._staged(source, of_backfill=of_backfill)
-        for load in from_text(wrote):
-            if not staged.of_backfill:
-                rejected = [*rejected, *self._late(sent, table, load.staging)]
-            staged.merge(table, load)
-        return [*partial.items(), *((whole[index], why) for index, why in dict(rejected).items())]
+        rejected, _ = self._write(rows.take(pa.array(whole, pa.int64())), table, table_options, name)
+        return [*partial.items(), *((whole[index], why) for index, why in rejected)]
+
+    def _merge(
+        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, *, of_backfill: bool
+    ) -> Rejections:
+        """Merges rows once. What a replay that was killed has merged is known by its entry, not by a job's id."""
+        start = start_of_sink(self._spool, self._name)
+        name = _name(rows, table, self._target.project, start.id if start else "")
+        staged = self._staged(table.source, of_backfill=of_backfill)
+        entry = self._commit_log.find_replay(name)
+        loads = [] if entry is None or entry.committed else from_text(entry.stream)
+        if not all(staged.is_merged(table, load) for load in loads):
+            self._drop(table, loads)  # the table may have later changes by now
+            entry = None
+        if entry is None:
+            entry = self._load(rows, table, table_options, name, takes_late=staged.of_backfill)
+            if not entry.stream:
+                return list(entry.refused)
+            self._commit_log.enter_replay(name, entry)
+        if not entry.committed:
+            for load in from_text(entry.stream):
+                staged.merge(table, load)
+            self._commit_log.enter_replay(name, entry.model_copy(update={"committed": True}))
+        self._entered.append(name)
+        return list(entry.refused)
+
+    def _load(
+        self,
+        rows: pa.RecordBatch,
+        table: BigQueryTable,
+        table_options: BigQueryTableOptions,
+        name: str,
+        *,
+        takes_late: bool,
+    ) -> ReplayEntry:
+        """Loads rows into a staging table of its own; those that the table has later changes of are left out."""
+        refused: Rejections = []
+        left = list(range(rows.num_rows))
+        while True:
+            sent = rows.take(pa.array(left, pa.int64()))
+            rejected, wrote = self._write(sent, table, table_options, f"{name}_{secrets.token_hex(4)}")
+            late = [] if takes_late else [one for load in from_text(wrote) for one in self._late(sent, table, load)]
+            refused += [(left[index], why) for index, why in {**dict(rejected), **dict(late)}.items()]
+            if not late:
+                return ReplayEntry(stream=wrote, refused=tuple(refused))
+            self._drop(table, from_text(wrote))
+            gone = {index for index, _ in refused}
+            left = [index for index in left if index not in gone]
+
+    def _drop(self, table: BigQueryTable, loads: Iterable[MergeLoad]) -> None:
+        """Drops staging tables that are not merged."""
+        client = BigQueryClient(self._target, failure=SinkError)
+        for load in loads:
+            client.delete(table.dataset, load.staging)
 
     def _staged(self, source: str, *, of_backfill: bool) -> StagedRows:
         """The staged rows to merge: those of a backfill that is not done, beside the stream's."""
@@ -156,22 +207,24 @@ class _BigQueryReplay:
             self._reported[source] = why
         return why
 
-    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, staging: str) -> Rejections:
-        """The rows that the merge will omit, because the table has later changes of them."""
+    def _late(self, rows: pa.RecordBatch, table: BigQueryTable, load: MergeLoad) -> Rejections:
+        """The rows of which the table has later changes, each by its own number: a line has that of its last row."""
         client = BigQueryClient(self._target, failure=SinkError)
-        if client.find(table.dataset, staging) is None:
-            return []  # a replay that was killed has merged it
         path = f"{self._target.project}.{table.dataset}"
-        sql = late_statement(table, f"{path}.{table.name}", f"{path}.{staging}")
-        late = set(client.texts(sql, table.dataset, table.name))
-        if not late:
+        sql = numbers_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}")
+        there = dict(client.rows(sql, table.dataset, table.name))
+        if not there:
             return []
         names = [column.name for column in table.columns if column.is_key]
         payloads = [orjson.loads(payload) for payload in rows.column("payload").to_pylist()]
         keys = [orjson.dumps([payload.get(name) for name in names]) for payload in payloads]
-        uuids = rows.column("uuid").to_pylist()
-        of_late = {key for key, uuid in zip(keys, uuids, strict=True) if uuid in late}
-        return [(index, _LATE) for index, key in enumerate(keys) if key in of_late]
+        uuids, numbers = rows.column("uuid").to_pylist(), rows.column("change_sequence_number").to_pylist()
+        known = {key: there[uuid] for key, uuid in zip(keys, uuids, strict=True) if uuid in there}
+        return [
+            (index, _LATE)
+            for index, (key, number) in enumerate(zip(keys, numbers, strict=True))
+            if number < known.get(key, "")
+        ]
 
     def forget(self) -> None:
         """Removes the entries of files whose dead letters are no longer in the store."""
@@ -232,9 +285,9 @@ _SUPERSEDED = (
 _LATE = "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
 
 
-def _name(rows: pa.RecordBatch, table: BigQueryTable) -> str:
-    """The name of these rows in this table, the same for the same rows."""
-    digest = blake2b(f"{table.dataset}.{table.name}\n".encode(), digest_size=16)
+def _name(rows: pa.RecordBatch, table: BigQueryTable, *where: str) -> str:
+    """The name of these rows in this table, the same for the same rows; ``where`` distinguishes tables of that name."""
+    digest = blake2b("\n".join((f"{table.dataset}.{table.name}", *where, "")).encode(), digest_size=16)
     for uuid in rows.column("uuid").to_pylist():
         digest.update(uuid.encode())
     return f"letters_{digest.hexdigest()}"

@@ -90,6 +90,15 @@ class StagedRows:
         client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=take)
         client.delete(table.dataset, load.staging)
 
+    def is_merged(self, table: BigQueryTable, load: MergeLoad) -> bool:
+        """True if a staging table was merged, by whomever.
+
+        Raises:
+            SinkError: BigQuery refuses, or cannot be reached.
+        """
+        client = BigQueryClient(self.target, failure=SinkError)
+        return client.has_succeeded(f"{load.staging}_merge", table.dataset, table.name)
+
     def _notes(self, client: BigQueryClient, table: BigQueryTable) -> str:
         """The name of the table of notes, which exists."""
         made = changed_keys(table)

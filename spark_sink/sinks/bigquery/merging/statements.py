@@ -27,12 +27,13 @@ def free_names(table: BigQueryTable, *names: str) -> tuple[str, ...]:
     return names
 
 
-def late_statement(table: BigQueryTable, into: str, staging: str) -> str:
-    """Selects the ``uuid`` of each line in table ``staging`` whose row in table ``into`` has later changes."""
+def numbers_statement(table: BigQueryTable, into: str, staging: str) -> str:
+    """Selects the ``uuid`` of each line in table ``staging`` with a row in ``into``, and that row's sequence number."""
     t, s = free_names(table, *ALIASES)
+    number = f"{t}.{METADATA}.change_sequence_number"
     return (
-        f"SELECT {s}.{METADATA}.uuid FROM `{staging}` {s} JOIN `{into}` {t} ON {same_row(table, t, s)}"
-        f" WHERE {t}.{METADATA}.change_sequence_number > {s}.{METADATA}.change_sequence_number"
+        f"SELECT {s}.{METADATA}.uuid, {number} FROM `{staging}` {s} JOIN `{into}` {t} ON {same_row(table, t, s)}"
+        f" WHERE {number} IS NOT NULL"
     )
 
 

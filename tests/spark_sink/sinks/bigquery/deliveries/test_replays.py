@@ -11,6 +11,8 @@ from connector.core.timestamps import SECOND
 from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed, replayed
+from spark_sink.sinks.bigquery.client import BigQueryClient
+from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.replay import replay_into
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
@@ -20,12 +22,14 @@ from tests.spark_sink.sinks.bigquery.deliveries.scenarios import (
     Delivered,
     KilledError,
     MakeScenario,
+    Scenario,
     Sealing,
     ids_of,
     killed_at,
 )
 from tests.spark_sink.sinks.bigquery.tables.edits import (
     dead_letters_of,
+    names_of,
     reasons_of,
     recreate,
     repaired_with_dead_letters,
@@ -155,7 +159,8 @@ def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have
         replay(scenario)
     assert replay(scenario, arrays="json") == Replayed(rejected=2), "advised to rename it"
     scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
-    assert replay(scenario, arrays="json") == Replayed(sent=2)
+    assert replay(scenario, arrays="json") == Replayed(sent=1, rejected=1), "the killed one had merged the first"
+    assert replay(scenario, arrays="json") == Replayed(sent=1)
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1, 2, 3], {})
 
 
@@ -268,23 +273,96 @@ def test_a_table_that_a_replay_has_let_continue_is_not_reported_as_stopped(
     assert report_of(scenario.maker.spool, "bigquery").stopped == {}
 
 
-def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(
+_ARRAYS = (KEY, NAME, TAGS)
+_LATER = "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
+
+
+def json_tags(scenario: Scenario) -> None:
+    """Gives the table a column that holds arrays with NULL, and the sink the option for it."""
+    scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
+    scenario.query("ALTER TABLE `{}.Singers` ADD COLUMN Tags JSON")
+    scenario.options["arrays"] = "json"
+
+
+@pytest.fixture
+def overtaken(local_bigquery: LocalBigQuery, make_scenario: MakeScenario) -> Scenario:
+    """A table with dead letters of rows 2 and 3, and a later change of row 2."""
+    scenario = make_scenario(local_bigquery, "merge-load")
+    seal = Sealing(scenario)
+    seal([1], columns=_ARRAYS, values={"Name": "n", "Tags": ["a"]})
+    scenario.run()
+    seal([2, 3], columns=_ARRAYS, values={"Name": "n", "Tags": [None]})
+    scenario.run()
+    seal([2], columns=(KEY, TAGS), values={"Tags": ["b"]}, mod_type="UPDATE")
+    scenario.run()
+    json_tags(scenario)
+    return scenario
+
+
+def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(overtaken: Scenario) -> None:
+    assert replay(overtaken) == Replayed(sent=1, rejected=1)
+    for _ in range(2):
+        assert replay(overtaken) == Replayed(rejected=1)
+    assert reasons_of(overtaken) == {_LATER}
+    assert names_of(overtaken) == {1: "n", 2: None, 3: "n"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "after"),
+    [
+        (CommitLog, "enter_replay", True),
+        (BigQueryClient, "merge", True),
+        (DeadLetters, "replace", False),
+    ],
+)
+def test_an_overtaken_dead_letter_stays_though_its_replay_is_killed(
+    overtaken: Scenario, owner: type, method: str, after: bool
+) -> None:
+    with killed_at(owner, method, after=after), pytest.raises(KilledError):
+        replay(overtaken)
+    for _ in range(3):
+        replay(overtaken)
+    assert (dead_letters_of(overtaken), reasons_of(overtaken)) == ({"Singers": 1}, {_LATER})
+    assert names_of(overtaken) == {1: "n", 2: None, 3: "n"}
+
+
+def test_a_dead_letter_that_is_overtaken_after_its_replay_was_killed_stays(overtaken: Scenario) -> None:
+    with killed_at(CommitLog, "enter_replay", after=True), pytest.raises(KilledError):
+        replay(overtaken)
+    overtaken.maker.seal(
+        record(START + 60 * SECOND, [3], columns=(KEY, NAME), values={"Name": "later"}, mod_type="UPDATE")
+    )
+    overtaken.run()
+    assert replay(overtaken) == Replayed(rejected=2)
+    assert names_of(overtaken) == {1: "n", 2: None, 3: "later"}
+
+
+def test_a_late_dead_letter_does_not_come_into_the_table_with_a_later_one_of_its_row(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
     scenario = make_scenario(local_bigquery, "merge-load")
     seal = Sealing(scenario)
-    columns = (KEY, NAME, TAGS)
-    seal([1], columns=columns, values={"Name": "n", "Tags": ["a"]})
+    seal([1], columns=_ARRAYS, values={"Name": "n", "Tags": ["a"]})
     scenario.run()
-    seal([2, 3], columns=columns, values={"Name": "n", "Tags": [None]})
+    early = seal.records([1], columns=_ARRAYS, values={"Name": "b1", "Tags": [None]}, mod_type="UPDATE")
+    between = seal.records([1], columns=(KEY, NAME), values={"Name": "b2"}, mod_type="UPDATE")
+    late = seal.records([1], columns=(KEY, TAGS), values={"Tags": [None, "x"]}, mod_type="UPDATE")
+    seal.epoch(early, between, late)
     scenario.run()
-    seal([2], columns=(KEY, TAGS), values={"Tags": ["b"]}, mod_type="UPDATE")
-    scenario.run()
-    scenario.query("ALTER TABLE `{}.Singers` RENAME COLUMN Tags TO Tags_before")
-    scenario.query("ALTER TABLE `{}.Singers` ADD COLUMN Tags JSON")
-    scenario.options["arrays"] = "json"
+    assert dead_letters_of(scenario) == {"Singers": 2}
+    json_tags(scenario)
     assert replay(scenario) == Replayed(sent=1, rejected=1)
-    assert reasons_of(scenario) == {
-        "later changes of its row are in the table: check what the table lacks, and remove this dead letter"
-    }
-    assert sorted((row["Id"], row["Name"]) for row in scenario.rows("Singers")) == [(1, "n"), (2, None), (3, "n")]
+    assert (names_of(scenario), reasons_of(scenario)) == ({1: "b2"}, {_LATER})
+    (row,) = scenario.rows("Singers")
+    assert orjson.loads(orjson.dumps(row["Tags"])) == [None, "x"]
+
+
+def test_a_replay_takes_no_job_of_another_deployment_for_its_own(overtaken: Scenario) -> None:
+    path = Path(overtaken.maker.path, "bigquery")
+    with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
+        replay(overtaken)
+    for entry in path.glob("letters_*"):
+        entry.unlink()  # the other one has a spool of its own
+    overtaken.query("DELETE FROM `{}.Singers` WHERE Id = 3")
+    assert replay(overtaken) == Replayed(sent=1, rejected=1)
+    assert names_of(overtaken) == {1: "n", 2: None, 3: "n"}

@@ -9,7 +9,7 @@ from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
 from spark_sink.sinks.bigquery.merging.lengths import too_long
-from spark_sink.sinks.bigquery.merging.statements import LONGEST_STATEMENT, late_statement, merge_statement
+from spark_sink.sinks.bigquery.merging.statements import LONGEST_STATEMENT, merge_statement, numbers_statement
 from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import Delivered, MakeScenario, Sealing, ids_of
@@ -127,7 +127,7 @@ def test_statements_of_a_table_without_such_columns_are_what_they_were() -> None
     merge = merge_statement(table, "p.d.T", "p.d.staging")
     assert merge.startswith("MERGE `p.d.T` t USING `p.d.staging` s ON t.`Id` = s.`Id` WHEN MATCHED AND s.datastream_m")
     assert "AND s._spanner_deleted THEN DELETE" in merge
-    assert late_statement(table, "p.d.T", "p.d.staging").startswith("SELECT s.datastream_metadata.uuid FROM")
+    assert numbers_statement(table, "p.d.T", "p.d.staging").startswith("SELECT s.datastream_metadata.uuid, t.dat")
 
 
 @pytest.mark.parametrize(
