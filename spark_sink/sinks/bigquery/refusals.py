@@ -137,9 +137,9 @@ _BY_MESSAGE = (
     (r"\b(Cloud )?KMS\b|cryptoKeys?\b|\bCMEK\b", _KEY),
     (r"policy tag", _POLICY_TAG),
     (r"custom quota", _CUSTOM_QUOTA),
+    (r"not found: table|entity: projects/[^/]+/datasets/[^/]+/tables/", _TABLE),
     (r"not found: dataset|was not found in location", _DATASET),
     (r"not found: project|unknown project", _PROJECT),
-    (r"not found: table|entity: projects/[^/]+/datasets/[^/]+/tables/", _TABLE),
 )
 """Match anywhere in a message without values of rows."""
 _LIMITS = {"quotaExceeded": _QUOTA, "rateLimitExceeded": _RATE, "jobRateLimitExceeded": _RATE}

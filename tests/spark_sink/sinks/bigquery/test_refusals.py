@@ -60,6 +60,7 @@ def answered(status: int, reason: str, message: str) -> exceptions.GoogleAPICall
         (403, "accessDenied", "User has no access to policy tag x", "policy tag", "categoryFineGrainedReader"),
         (400, "invalidQuery", BUFFER, "streaming buffer", "90 minutes"),
         (404, "notFound", "Not found: Dataset p:d was not found in location EU", "dataset does not", "sink.location"),
+        (404, "notFound", "Not found: Table p:d.t was not found in location EU", "table does not exist", "Restore it"),
         (404, "notFound", "Not found: Table p:d.t", "table does not exist", "Restore it"),
         (404, "notFound", "Not found: Project p", "project does not exist", "sink.project"),
         (400, "invalid", "Cannot read and write in different locations: EU, US", "another region", "new one"),
