@@ -13,11 +13,10 @@ from decimal import Decimal
 import msgspec
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from connector.core.column_kinds import ColumnKind, Layout
 from connector.core.timestamps import format_rfc3339, parse
-from spark_sink.sinks.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.sinks.bigquery.rows.reasons import DIGITS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.sinks.bigquery.tables.table import TableColumn
 
 _MICROSECOND = 1000
@@ -97,11 +96,8 @@ def _decimal(_column: TableColumn, value: bytes) -> bytes:
 
 def _number(column: TableColumn, value: bytes) -> bytes:
     value = _text(column, value)
-    if column.field.type == "BIGNUMERIC":
-        try:
-            pa.scalar(orjson.loads(value)).cast(DECIMALS["BIGNUMERIC"])
-        except pa.ArrowInvalid:
-            raise RejectedRowError(unfit_number(column)) from None
+    if column.field.type == "BIGNUMERIC" and not _BIGNUMERIC.fullmatch(orjson.loads(value)):
+        raise RejectedRowError(unfit_number(column))
     return value
 
 
@@ -153,7 +149,8 @@ def _text(_column: TableColumn, value: bytes) -> bytes:
     return value if value.startswith(b'"') else orjson.dumps(value.decode())
 
 
-_WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(rb'"-?[0-9]{1,29}(\.[0-9]{1,9})?"')
+_WHOLE, _NUMERIC = re.compile(rb'-?[0-9]+|"-?[0-9]+"'), re.compile(f'"{DIGITS["NUMERIC"]}"'.encode())
+_BIGNUMERIC = re.compile(DIGITS["BIGNUMERIC"])
 _DAY = re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}"')
 _NOT_FINITE = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
 LOADED_VALUES: Mapping[ColumnKind, Callable[[TableColumn, bytes], bytes]] = {

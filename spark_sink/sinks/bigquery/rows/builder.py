@@ -22,7 +22,7 @@ from spark_sink.encoding import protobuf_columns
 from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
-from spark_sink.sinks.bigquery.rows.reasons import DECIMALS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.sinks.bigquery.rows.reasons import DIGITS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.sinks.bigquery.tables.table import MERGE, BigQueryTable, Field, Mode, TableColumn, no_whole_rows
 from spark_sink.sinks.shared.completing.whole_rows import are_completed
 
@@ -223,7 +223,7 @@ def check_whole_rows(rows: pa.RecordBatch) -> None:
 
 def _kind_of(column: TableColumn) -> ColumnKind:
     """The kind that a column's values are read as: decimals and exact timestamps are read as their text."""
-    return ColumnKind.STRING if column.field.type in DECIMALS or _is_exact(column) else column.kind
+    return ColumnKind.STRING if column.field.type in DIGITS or _is_exact(column) else column.kind
 
 
 def _is_exact(column: TableColumn) -> bool:
@@ -249,10 +249,12 @@ def _unfit_values(column: TableColumn, values: pa.Array) -> Iterator[tuple[_Mask
     flat = values.flatten() if field.repeated else values
     if field.repeated and flat.null_count:
         yield _rows_with(values, _is_null(flat)), null_in_array(column)
-    decimal = DECIMALS.get(field.type)
-    if decimal is not None and not _are_all(flat, decimal):
-        unfit = np.array([not _are_all(flat.slice(at, 1), decimal) for at in range(len(flat))])
-        yield _rows_with(values, unfit) if field.repeated else unfit, unfit_number(column)
+    digits = DIGITS.get(field.type)
+    if digits is not None:
+        fits = pc.match_substring_regex(flat, rf"\A(?:{digits})\z")
+        unfit: _Mask = pc.invert(fits.fill_null(True)).to_numpy(zero_copy_only=False)
+        if unfit.any():
+            yield _rows_with(values, unfit) if field.repeated else unfit, unfit_number(column)
 
 
 def _is_null(values: pa.Array) -> _Mask:
@@ -265,14 +267,6 @@ def _rows_with(lists: pa.ListArray, elements: _Mask) -> _Mask:
     rows = np.zeros(len(lists), np.bool_)
     rows[pc.list_parent_indices(lists).to_numpy()[elements]] = True
     return rows
-
-
-def _are_all(texts: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        texts.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _add(row: RowBytes, number: int, field: Field, values: pa.Array) -> None:

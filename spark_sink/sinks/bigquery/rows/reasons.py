@@ -1,11 +1,14 @@
 """Reasons why BigQuery cannot hold a row, the same in every mode. They name the column, never the value. Pure."""
 
-import pyarrow as pa
-
 from spark_sink.sinks.bigquery.tables.table import TableColumn
 
-DECIMALS = {"NUMERIC": pa.decimal128(38, 9), "BIGNUMERIC": pa.decimal256(76, 38)}
-"""The types that a number has to fit; BIGNUMERIC's partial 77th digit is not used."""
+_WHOLE_AND_FRACTION = {"NUMERIC": (29, 9), "BIGNUMERIC": (38, 38)}
+"""The digits before and after the point; BIGNUMERIC's partial 39th digit before it is not used."""
+
+DIGITS = {
+    name: rf"-?[0-9]{{1,{whole}}}(\.[0-9]{{1,{fraction}}})?" for name, (whole, fraction) in _WHOLE_AND_FRACTION.items()
+}
+"""The patterns of the texts that fit these types. Arrow's conversion of a longer text may wrap around without error."""
 
 
 def no_key(column: TableColumn) -> str:

@@ -7,8 +7,11 @@ import pyarrow as pa
 import pytest
 
 from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
 from spark_sink.errors import SinkError
+from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
 from spark_sink.sinks.bigquery.rows.builder import LARGEST, check_whole_rows
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from tests.connector.builders import column
 from tests.spark_sink.sinks.bigquery.rows.built import (
     BYTES,
@@ -73,6 +76,23 @@ def test_a_bignumeric_has_38_digits_before_the_point_and_after_it() -> None:
     values, refused = of_column(PG_NUMERIC, *bad, good, numeric="bignumeric")
     assert values == [json.loads(good)]
     assert refused == ["column v has a number that BigQuery's BIGNUMERIC cannot hold"] * 3
+
+
+WRAPPING = (str(2**256 - 1), "5" * 60, "-" + "7" * 77, str(2**128 - 1), "9" * 39)
+"""Numbers that Arrow's decimals take, or may take, as other ones."""
+
+
+@pytest.mark.parametrize("text", WRAPPING)
+@pytest.mark.parametrize(("type_json", "kind"), [(PG_NUMERIC, "BIGNUMERIC"), (NUMERIC, "NUMERIC")])
+def test_a_number_of_too_many_digits_is_rejected_in_every_mode(type_json: str, kind: str, text: str) -> None:
+    why = f"column v has a number that BigQuery's {kind} cannot hold"
+    assert of_column(type_json, f'"{text}"', '"1.5"', numeric="bignumeric") == (["1.5"], [why])
+    assert of_column(array_of(type_json), f'["1","{text}"]', numeric="bignumeric") == ([], [why])
+    columns = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))
+    options = BigQueryTableOptions("ds", "merge-load", numeric="bignumeric")
+    merger = RowMerger(bigquery_table(TableSchema.of("Singers", columns), options))
+    rejected = merger.add(enveloped(change(columns, f'{{"Id":"1","v":"{text}"}}', '{"Id":"2","v":"1.5"}')))
+    assert ([index for index, _ in rejected], len(merger)) == ([0], 1)
 
 
 @pytest.mark.parametrize("payload", ['{"Name":"n"}', '{"Id":null,"Code":"c"}', "{}"])
