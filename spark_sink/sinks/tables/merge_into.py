@@ -9,7 +9,7 @@ that is repeated has the same bounds or not.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
@@ -271,7 +271,8 @@ class TablesWriter:
             with only(table.source), naming(table, store.target(table.name), events):
                 one(row)
 
-        with store.committing(last), ThreadPoolExecutor(_AT_A_TIME) as threads:
+        committing = nullcontext() if self._options.mode == "append" else store.committing(last)
+        with committing, ThreadPoolExecutor(_AT_A_TIME) as threads:
             list(threads.map(named, due))
         return stopped
 

@@ -1,8 +1,9 @@
 """Tables of Delta: the last epoch is the version of a ``SetTransaction`` action in the same commit.
 
 See https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch. Delta itself skips a
-commit whose version it has. Without these options of the session, only an append could have them. The epoch's identity
-is in the commit's ``userMetadata``, and what the user has set for it follows there.
+commit whose version it has. An append has these options by itself, so that several tables can be appended to at a
+time; a statement takes them from the session. The epoch's identity is in the commit's ``userMetadata``, and what the
+user has set for it follows there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -102,23 +103,29 @@ class DeltaStore(TableStore):
     def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:
         """Appends by the names of the columns."""
         del first
-        writer = rows.write.format("delta").mode("append")
-        with self.committing(last):
-            if self._options.path is None:
-                writer.saveAsTable(self._in_database(name))
-            else:
-                writer.save(self.folder(name))
+        options = {"txnAppId": self._progress, "txnVersion": str(last.epoch), "userMetadata": self._metadata(last)}
+        writer = rows.write.format("delta").mode("append").options(**options)
+        if self._options.path is None:
+            writer.saveAsTable(self._in_database(name))
+        else:
+            writer.save(self.folder(name))
 
     @contextmanager
     def committing(self, last: Offset) -> Iterator[None]:
         """By options of the session."""
-        metadata = f"{self._progress} {last.epoch} {last.at}"
-        users = self._spark.conf.get(_METADATA, None)
-        if users and not users.startswith(OWN):
-            metadata += f" {users}"
-        options = {f"{_CONFIG}.txnAppId": self._progress, f"{_CONFIG}.txnVersion": str(last.epoch), _METADATA: metadata}
+        options = {
+            f"{_CONFIG}.txnAppId": self._progress,
+            f"{_CONFIG}.txnVersion": str(last.epoch),
+            _METADATA: self._metadata(last),
+        }
         with session_options(self._spark, options):
             yield
+
+    def _metadata(self, last: Offset) -> str:
+        """That of a commit: the epoch, and what the user has set."""
+        users = self._spark.conf.get(_METADATA, None)
+        own = f"{self._progress} {last.epoch} {last.at}"
+        return f"{own} {users}" if users and not users.startswith(OWN) else own
 
     def snapshot(self, folder: str) -> JavaObject:
         """The newest state of the table in a folder, also if another process has made it."""

@@ -2,18 +2,22 @@
 
 import random
 from pathlib import Path
+from threading import Event
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import spark_sink
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats import parquet
+from spark_sink.sinks.tables.formats.delta import DeltaStore
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sources.changes.offsets import Offset
+from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.histories import History
-from tests.spark_sink.sinks.tables.reading import epochs
+from tests.spark_sink.sinks.tables.reading import epochs, target
 from tests.spark_sink.spools import SpoolMaker
 
 
@@ -72,6 +76,43 @@ def test_each_change_is_appended_once_whatever_is_repeated(appended: Appended) -
     rows = appended.rows()
     assert len(rows) == appended.history.changes
     assert rows == appended.wanted()
+
+
+@pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
+def test_a_table_of_delta_keeps_its_epoch_and_the_users_metadata_though_another_commits_sooner(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, done = SpoolMaker(tmp_path / "spool"), Event()
+    append, save = DeltaStore.append, DataFrameWriter.save
+
+    def appending(store: DeltaStore, rows: DataFrame, name: str, first: int, last: Offset) -> None:
+        append(store, rows, name, first, last)
+        if name == "A":
+            done.set()
+
+    def saving(writer: DataFrameWriter, path: str) -> None:
+        if path.endswith("/B"):
+            assert done.wait(300)
+        save(writer, path)
+
+    def append_both() -> list[int]:
+        spark_sink.merge_into(epochs(lake, spool, 1, 2), path=tmp_path / "lake", format="delta", mode="append")
+        return [lake.table(table).count() for table in tables]
+
+    monkeypatch.setattr(DeltaStore, "append", appending)
+    monkeypatch.setattr(DataFrameWriter, "save", saving)
+    lake.conf.set("spark.databricks.delta.commitInfo.userMetadata", "the user's own")
+    try:
+        tables = [target(tmp_path / "lake", "delta", table) for table in "AB"]
+        spool.seal(change(1, [1], table="A"), change(1, [1], table="B"))
+        spool.seal(change(2, [2], table="A"), change(2, [2], table="B"))
+        assert [append_both(), append_both()] == [[2, 2], [2, 2]]
+        for table in tables:
+            (commit,) = lake.sql(f"DESCRIBE HISTORY {table}").where("operation = 'WRITE'").collect()
+            progress, epoch, *others = commit["userMetadata"].split(" ")
+            assert (progress[:12], epoch, others[1:]) == ("spanner-cdc.", "2", ["the", "user's", "own"])
+    finally:
+        lake.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
 
 
 def test_parquet_files_appear_by_their_commit_alone_and_a_killed_one_is_completed(

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,10 +14,9 @@ from connector.errors import ConfigurationError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats import session
-from spark_sink.sinks.tables.formats.delta import DeltaStore
 from spark_sink.sinks.tables.formats.iceberg import IcebergStore, catalog_options
-from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.changes import NAME, change
 from tests.spark_sink.sinks.tables.reading import epochs, target
 from tests.spark_sink.spools import KEY, SpoolMaker
@@ -111,16 +111,15 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
     spool = SpoolMaker(tmp_path / "spool")
     for at in (1, 2, 3):
         spool.seal(change(at, [at]))
-    kind = DeltaStore if merging_format == "delta" else IcebergStore
-    committing = kind.committing
+    write = TablesWriter._append
     ran: list[bool] = []
 
-    def late(store: TableStore, last: object) -> object:
+    def late(*args: Any) -> None:
         if not ran:
             ran.append(True)
             with ThreadPoolExecutor(1) as threads:
                 threads.submit(other_run).result()
-        return committing(store, last)  # type: ignore[arg-type]
+        write(*args)
 
     def other_run() -> None:
         other = lake.newSession()
@@ -130,7 +129,7 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
     def append(events: DataFrame) -> None:
         spark_sink.merge_into(events, path=tmp_path / "lake", format=merging_format, mode="append")
 
-    monkeypatch.setattr(kind, "committing", late)
+    monkeypatch.setattr(TablesWriter, "_append", late)
     append(epochs(lake, spool, 1, 3))
     table = target(tmp_path / "lake", merging_format)
     lake.sql(f"REFRESH TABLE {table}")
