@@ -20,11 +20,11 @@ from connector.core.timestamps import format_rfc3339
 from connector.envelope.envelope import SCHEMA
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError, SpoolError
-from connector.spool.consumers import record
+from connector.spool import consumers
 from connector.spool.destinations import check_not_a_sink
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
-from connector.spool.sink_start import SinkStart
+from connector.spool.sink_start import SinkStart, start_of_sink, write_start
 from spark_sink.sources.changes import opencdc_rows
 from spark_sink.sources.changes.admission import runs
 from spark_sink.sources.changes.epoch_stream import EpochStreamReader
@@ -131,6 +131,9 @@ class EventsStreamReader(EpochStreamReader):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """The epoch of option ``start``, by default the oldest; the consumer must not have the name of a sink.
 
+        Spark asks again in a new process until its first micro-batch is done, of which it keeps only the end. So the
+        first answer is recorded in the spool, and repeated until then.
+
         Raises:
             ConfigurationError: the spool does not keep what follows that start.
             SpoolError: the consumer has the name of a sink, or the spool cannot be read or written.
@@ -139,11 +142,24 @@ class EventsStreamReader(EpochStreamReader):
         if self._options.start == OLDEST:
             return super().initialOffset()
         self._claim.hold()
+        start = self._recorded_start() or self._new_start()
+        return Offset(start.epoch).to_json()
+
+    def _recorded_start(self) -> SinkStart | None:
+        """The start that was decided, if nothing that follows it is done; None if it is to be decided."""
+        start, known = start_of_sink(self._spool, self._consumer), consumers.find(self._spool, self._consumer)
+        if start is None or known is None or start.requested != self._options.start:
+            return None
+        is_where_it_began = known.epoch == start.epoch and not known.at
+        return start if is_where_it_began and self._spool.floor() <= start.epoch + 1 else None
+
+    def _new_start(self) -> SinkStart:
         while True:
             start = start_in(self._spool, self._options.start)
-            record(self._spool, self._consumer, start.epoch, now=self._clock())
+            consumers.record(self._spool, self._consumer, start.epoch, now=self._clock())
             if self._spool.floor() <= start.epoch + 1:  # else its first epoch was pruned just before that
                 break
+        write_start(self._spool, self._consumer, start)
         log.say(
             "spark_sink",
             f"consumer {self._consumer} starts after epoch {start.epoch} of the spool at {self._spool.path}: it has"
@@ -151,7 +167,7 @@ class EventsStreamReader(EpochStreamReader):
             action="consumer_starts",
             first_epoch=start.epoch + 1,
         )
-        return Offset(start.epoch).to_json()
+        return start
 
     def admits(self, table: str) -> bool:
         """True if option ``tables`` names the table."""

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 from pyspark.errors import PySparkException
@@ -200,6 +201,57 @@ def test_a_start_is_the_epoch_that_holds_the_first_commit_after_it(spool: SpoolM
     (read,) = EventsBatchReader(options, 1).partitions() or [EventsPartition(spool.path, (), None)]
     assert isinstance(read, EventsPartition)
     assert len(read.files) == 4 - epoch
+
+
+class Run(EventsStreamReader):
+    """A run of a query; leaving it frees the consumer's name, as the end of its process does."""
+
+    def __init__(self, spool: SpoolMaker, start: str, consumer: str = "default") -> None:
+        super().__init__(SourceOptions.parse({"spool": spool.path, "start": start, "consumer": consumer}), 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._claim._held is not None
+        self._claim._held.close()
+
+
+@pytest.mark.parametrize("start", ["now", "-3s"])
+def test_a_start_is_the_same_until_the_first_micro_batch_is_done(spool: SpoolMaker, start: str) -> None:
+    spool.fill(10)
+    with Run(spool, start) as killed:
+        first = killed.initialOffset()
+        spool.fill(1)
+        end = killed.latestOffset(first, killed.getDefaultReadLimit())
+        assert killed.initialOffset() == first, "Spark asks twice in the first run"
+    for _ in range(2):
+        spool.fill(2)
+        with Run(spool, start) as again:
+            assert again.initialOffset() == first
+            (task,) = again.partitions(first, end)
+            assert isinstance(task, EventsPartition)
+            assert len(task.files) == 11 - int(str(first["epoch"]))
+    with Run(spool, start) as again:
+        following = again.latestOffset(end, again.getDefaultReadLimit())
+    with Run(spool, start) as new:
+        assert int(str(new.initialOffset()["epoch"])) >= 12, "a new query of that name starts anew"
+    assert following["epoch"] == 15
+
+
+def test_a_start_is_decided_anew_for_another_text_another_consumer_and_one_that_was_forgotten(
+    spool: SpoolMaker,
+) -> None:
+    spool.fill(4)
+    starts = []
+    for text, consumer in (("now", "default"), ("-1500ms", "default"), ("now", "default"), ("now", "other")):
+        with Run(spool, text, consumer) as run:
+            starts.append(run.initialOffset()["epoch"])
+        spool.fill(1)
+    assert starts == [4, 3, 6, 7]
+    consumers.forget(spool.spool, "other")
+    with Run(spool, "now", "other") as run:
+        assert run.initialOffset()["epoch"] == 8
 
 
 def test_a_start_before_what_is_kept_and_one_that_is_none_are_refused(spool: SpoolMaker) -> None:
