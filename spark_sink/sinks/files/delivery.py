@@ -11,7 +11,7 @@ from connector.spool.storage.locations import absolute
 from spark_sink.sinks.files import source as file_source
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.dead_letter_files import discard_others
-from spark_sink.sinks.files.minute_store import DeliveredFiles, MinuteStore
+from spark_sink.sinks.files.minute_store import DeliveredFiles, MinuteStore, last_delivered
 from spark_sink.sinks.files.plan import FileOptions, Holding, completed_rows_of
 from spark_sink.sinks.files.writer import destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
@@ -65,7 +65,8 @@ class FileDelivery(Delivery):
             batch = StartedBatches(self._spool, self.consumer).at(first)
             begin, last = (batch.first, batch.last) if batch is not None else (first, first)
             if self._delivered.first is None:
-                self._delivered.begin(begin, self._spool.manifest(begin).watermark_low)
+                low = self._spool.manifest(begin).watermark_low
+                self._delivered.begin(begin, low, last_delivered(self._spool, self.consumer))
             self._delivered.last = last
             self._delivered.add(file_source.file_of(one) for one in reports if one.events)
         forget_completed(self._spool, before=first, kept_in=completed_rows_of(self.consumer))

@@ -17,6 +17,7 @@ from connector.log import Log
 from connector.spool.consumers import MINUTES
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
+from connector.spool.sink_report import report_of
 from connector.spool.storage.store import FileStore, contents
 from spark_sink.sinks.files.complete_minutes import CompleteMinute, hour_folder, minute_of
 from spark_sink.sinks.files.writer import WrittenFile
@@ -39,17 +40,19 @@ class DeliveredFiles:
         first: the first epoch of its first micro-batch with events; None before there was one.
         low: the watermark before that epoch, whose manifest may be pruned since, Unix nanoseconds.
         last: the last epoch of its last micro-batch with events.
+        before: that of the sink before that delivery, as of :func:`last_delivered`.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
         self.low = 0
         self.last = 0
+        self.before: int | None = None
         self._files: dict[str, WrittenFile] = {}
 
-    def begin(self, first: int, low: int) -> None:
+    def begin(self, first: int, low: int, before: int | None = None) -> None:
         """The delivery's first micro-batch with events begins with the epoch ``first``, after the watermark ``low``."""
-        self.first, self.low = first, low
+        self.first, self.low, self.before = first, low, before
 
     def add(self, files: Iterable[WrittenFile]) -> None:
         """Adds files; those of a repeated micro-batch are the same ones."""
@@ -63,6 +66,16 @@ class DeliveredFiles:
     def files(self) -> Sequence[WrittenFile]:
         """The files."""
         return tuple(self._files.values())
+
+
+def last_delivered(spool: Spool, sink: str) -> int | None:
+    """The last epoch of a sink's newest micro-batch with events; None if programs without cuts may have run since.
+
+    Raises:
+        SpoolError: the sink's report cannot be read.
+    """
+    report = report_of(spool, sink)
+    return report.last if report.cut is not None else None
 
 
 class _Record(BaseModel):
@@ -130,6 +143,13 @@ class MinuteStore(CutStore):
         """Writes the documents of the minutes that the cut has passed, an hour after the other, and records the cut."""
         record = self._record()
         begin = self._begin(cut)
+        if record is not None and begin * MINUTE > record.next:
+            _log.warning(
+                "some minutes get no document: another program may have delivered files of them, and the epochs that"
+                " would show it are pruned",
+                first_minute=format_rfc3339(record.next),
+                next_document=format_rfc3339(begin * MINUTE),
+            )
         end = max(begin, (cut.timestamp + 1) // MINUTE)
         files = {file.path: file for file in (*(record.files if record else ()), *self._delivered.files)}
         of_minutes: dict[int, list[WrittenFile]] = defaultdict(list)
@@ -178,10 +198,24 @@ class MinuteStore(CutStore):
         if record is None or record.cut is None:
             after, is_start = self._known_after(0, cut)
             return (after + 1) // MINUTE if is_start else -(-(after + 1) // MINUTE)
-        if self._continues:
+        if self._continues or self._has_all_files(record.cut.epoch, cut.epoch):
             return record.next // MINUTE
         after, continues = self._known_after(record.cut.epoch, cut)
         return record.next // MINUTE if continues else -(-(after + 1) // MINUTE)
+
+    def _has_all_files(self, published: int, epoch: int) -> bool:
+        """True if no other process has delivered files between the published epoch and another.
+
+        A micro-batch with events is published before it is recorded as done. So none is missing if the sink's report
+        knows of none after the published epoch, except this process's own.
+        """
+        delivered, last = self._delivered, last_delivered(self._spool, self._sink)
+        if last is None:
+            return False
+        if delivered.first is None or delivered.first > epoch:
+            return last <= published
+        follows = delivered.first <= published or (delivered.before is not None and delivered.before <= published)
+        return follows and last <= max(delivered.last, published)
 
     def _known_after(self, before: int, cut: PublishedCut) -> tuple[int, bool]:
         """The timestamp after which every file up to a cut is known; and whether all are, of the epochs after one.
@@ -202,7 +236,8 @@ class MinuteStore(CutStore):
                 after, all_known = epoch.watermark_high, False
         since = max(self._delivered.last, before) + 1
         if first <= cut.epoch and since < spool.floor():  # another process has delivered them
-            after, all_known = spool.manifest(spool.floor()).watermark_low, False
+            since = spool.floor()
+            after, all_known = spool.manifest(since).watermark_low, False
         for epoch in spool.summaries(max(since, first), cut.epoch):
             if epoch.files:
                 after, all_known = epoch.watermark_high, False

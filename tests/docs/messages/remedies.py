@@ -117,6 +117,7 @@ OF_ACTIONS = {
     ),
     "the_database_role_sees_no_table": "Nothing, unless patterns or backfills need the tables: then grant SELECT.",
     "the_destination_cannot_have_a_table": "Rename the table or column, or exclude it with `source.tables`.",
+    "some_minutes_get_no_document": "Their files are there: list the minutes' folders instead.",
     "the_document_of_a_complete_minute": "Give each sink a folder of its own.",
     "the_drain_took_too_long": "Nothing is lost. Raise `drain_timeout` if each stop takes longer.",
     "the_list_of_read_functions_is": "Nothing, unless it lasts: a placement is being added or dropped.",

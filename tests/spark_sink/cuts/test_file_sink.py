@@ -104,3 +104,48 @@ def test_a_minute_has_its_document_with_the_micro_batch_that_ends_it(
     (*_, last) = documents(root).values()
     assert last.timestamp == START + 3 * MINUTE - 1
     assert last.tables["Singers"].rows == 1
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_a_minute_has_its_document_although_the_idle_epochs_before_a_restart_are_pruned(
+    spool: SpoolMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture, look: bool
+) -> None:
+    root = tmp_path / "out"
+    spool.seal(record(START + SECOND, [1]))
+    spool.seal(high=START + MINUTE - 1)
+    spool.seal(record(START + MINUTE + 5 * SECOND, [7, 8, 9]))
+    process = Process(spool, root, "0s")
+    process.run()
+    spool.seal(high=START + MINUTE + 30 * SECOND)
+    process.run()  # it ends before its next look publishes this epoch
+    process.close()
+    spool.seal(high=START + 2 * MINUTE - 1)
+    spool.seal(record(START + 2 * MINUTE + SECOND, [2]))
+    spool.seal(high=START + 3 * MINUTE - 1)
+    spool.writer.prune(now=START + 10**13, grace=0)
+    assert spool.spool.floor() == 5
+    again = Process(spool, root, "0s")
+    if look:
+        again.publication.look(SPARK)
+    again.run()
+    again.close()
+    assert [document.tables["Singers"].rows for document in documents(root).values()] == [1, 3, 1]
+    assert not caplog.records
+
+
+def test_the_last_look_of_a_run_writes_the_document_of_a_minute_that_ends_idly(
+    spool: SpoolMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "out"
+    spool.seal(record(START + SECOND, [1]))
+    process = Process(spool, root, "0s")
+    process.run()
+    for high in (START + 30 * SECOND, START + MINUTE - 1):
+        spool.seal(high=high)
+    process.run()
+    process.close()
+    spool.writer.prune(now=START + 10**13, grace=0)
+    assert spool.spool.floor() == 3
+    Publication(process.delivery).complete(SPARK)
+    assert [document.tables["Singers"].rows for document in documents(root).values()] == [1]
+    assert not caplog.records

@@ -197,12 +197,16 @@ def test_a_sink_of_an_idle_stream_begins_with_its_first_minute(spool: SpoolMaker
     assert [name[-2:] for name in documents(root)] == ["00"]
 
 
-def test_minutes_that_an_older_program_has_delivered_in_between_have_no_document(spool: SpoolMaker, root: Path) -> None:
+def test_minutes_that_an_older_program_has_delivered_in_between_have_no_document(
+    spool: SpoolMaker, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     FileDeliveries(spool, str(root)).deliver(1, two_tables(spool, 0))
     between = two_tables(spool, 1)
     last = two_tables(spool, 2)
     FileDeliveries(spool, str(root)).deliver(between + 1, last)
     assert [name[-2:] for name in documents(root)] == ["00", "02"]
+    (warning,) = caplog.records
+    assert "some minutes get no document" in warning.message
 
 
 def test_the_last_look_of_a_sink_needs_none_of_the_epochs_that_were_pruned_since_it_began(
@@ -243,6 +247,23 @@ def test_the_last_look_writes_no_document_of_a_minute_that_another_process_has_d
     run.look_anew()
     run.publish(last)
     assert [name[-2:] for name in documents(root)] == ["00", "02"]
+
+
+def test_the_last_look_warns_of_minutes_that_an_older_program_may_have_delivered(
+    spool: SpoolMaker, root: Path, run: FileDeliveries, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The epochs that would show it are pruned, and without a sink's report nothing else does."""
+    run.deliver(1, two_tables(spool, 0))
+    spool.seal(high=START + 2 * MINUTE - 2)
+    spool.seal(high=START + 2 * MINUTE - 1)
+    last = spool.seal(high=START + 3 * MINUTE - 1)
+    record_consumer(spool.spool, "files", last, now=START)
+    spool.writer.prune(now=START + 10**13, grace=0)
+    assert spool.spool.floor() == last
+    run.look_anew()
+    run.publish(last)
+    assert [name[-2:] for name in documents(root)] == ["00", "02"]
+    assert [entry.message for entry in caplog.records if "some minutes get no document" in entry.message]
 
 
 def test_a_document_of_another_spool_stays_and_a_warning_names_it(
