@@ -1,6 +1,7 @@
 """Delivers files: configures :mod:`spark_sink.sinks.files.source` and reports what it wrote."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import orjson
 from pyspark.sql import SparkSession
@@ -54,7 +55,8 @@ class FileDelivery(Delivery):
             "endpoint": self._endpoint,
             "file_options": self._file_options.to_text(),
             "holding": self._holding.to_text(),
-            "completion": Completion.text_of(self._config.source, deletes=True),
+            # also where rows are not completed by now: a started micro-batch is repeated with its own options
+            "completion": replace(Completion.reading(self._config.source), deletes=True).to_text(),
         }
 
     def finish(self, reports: Sequence[TaskReport]) -> list[str]:

@@ -1,6 +1,7 @@
 """Files with whole rows: a replay writes the same bytes, also when Spanner no longer keeps what was read."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +9,20 @@ from typing import Any
 
 import pytest
 
+from connector.config import validated
 from connector.config.address import DatabaseAddress
 from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
+from spark_sink.sinks.files.config import FilesConfig
+from spark_sink.sinks.files.delivery import FileDelivery
 from spark_sink.sinks.files.plan import FileOptions, file_groups
-from spark_sink.sinks.files.source import completion_of
+from spark_sink.sinks.files.source import FileSinkSource, completion_of
 from spark_sink.sinks.files.writer import FileWriter, destination_at
 from spark_sink.sinks.shared.completing.epoch_rows import forget_completed
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.feed import Feed
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.files.written import ALBUMS, AVRO, BY_MINUTE, avro_events, contents
 from tests.spark_sink.spools import START, SpoolMaker, record
 
@@ -89,6 +95,38 @@ def test_a_replay_writes_the_same_bytes_when_spanner_keeps_other_rows(
     _, incomplete = written(changed, tmp_path / "other", options)
     assert contents(tmp_path / "one") == contents(tmp_path / "other") != {}
     assert incomplete == {"Singers": 1}
+
+
+def micro_batch(
+    spool: SpoolMaker, root: Path, *, whole: bool, end: dict[str, object] | None = None
+) -> dict[str, object]:
+    """Runs the tasks of the first micro-batch, which is a repeated one if its end is given; returns its end."""
+    sink = {"type": "files", "path": str(root), "dead_letters": f"{root}-letters", "rotate_interval": "0s"}
+    source = {**SOURCE, "complete_rows": whole}
+    config = validated({"source": source, "spool": {"path": spool.path}, "sink": sink})
+    assert isinstance(config.sink, FilesConfig)
+    delivery = FileDelivery(config, config.sink, Feed.of(config))
+    reader = FileSinkSource(dict(delivery.options)).streamReader(None)
+    start = reader.initialOffset()
+    end = end or reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert all(list(reader.read(task)) for task in reader.partitions(start, end))
+    assert reader._claim._held is not None
+    reader._claim._held.close()
+    return end
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_micro_batch_that_is_repeated_after_the_option_was_changed_writes_the_same_bytes(
+    spool: SpoolMaker, sold: dict[str, str], tmp_path: Path, whole: bool
+) -> None:
+    sold["1"] = "7"
+    spool.seal(update(START + SECOND, 1, "a"), delete(START + SECOND + 1, 1))
+    end = micro_batch(spool, tmp_path / "out", whole=whole)
+    before = contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    forget_completed(spool.spool, before=2)  # the first attempt may have ended before it had read the rows
+    micro_batch(spool, tmp_path / "out", whole=not whole, end=end)
+    assert contents(tmp_path / "out") == before != {}
 
 
 def test_avro_files_have_the_field_in_their_schema(changed: SpoolMaker, sold: dict[str, str], tmp_path: Path) -> None:
