@@ -23,6 +23,7 @@ from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import due_by_command, header_for_backfill, log_stopped, unfinished_of
 from connector.daemon.sink_process import (
+    BothHalves,
     Patience,
     ReportedAs,
     SinkFailedPermanentlyError,
@@ -141,15 +142,16 @@ async def delivered(
         SinkProcessError: the process ended with a final error, or too often without progress.
     """
     spool, number = Spool.at(config.spool.path), document.number
-    own = Spool.at(spool_path(spool.path, number))
+    own, halves = Spool.at(spool_path(spool.path, number)), BothHalves()
 
     def progress() -> int:
         try:
-            consumer, one = find_consumer(own, config.sink.name), find(spool, number)
+            consumer, one, sealed = find_consumer(own, config.sink.name), find(spool, number), own.latest()
         except SpoolError:
             return 0  # unknown progress counts as none
-        sealed = sum(table.partitions for table in one.progress.tables) if one else 0
-        return sealed + (consumer.epoch if consumer else 0)
+        read = sum(table.partitions for table in one.progress.tables) if one else 0
+        delivered = consumer.epoch if consumer else 0
+        return halves.progress(delivered=delivered, read=read, is_idle=delivered >= sealed)
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
     command = [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how, *style_arguments()]

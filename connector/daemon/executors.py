@@ -9,12 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.core.timestamps import SECOND
-from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess
+from connector.daemon.sink_process import BothHalves, Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import SpoolError
 from connector.log import style_arguments
 from connector.reader.stopping import StopRequest
+from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -45,11 +47,14 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
     """
     spool = Spool.at(config.spool.path)
 
+    waits, halves = sink_type(config.sink.type).waits_for_backfill, BothHalves()
+
     def progress() -> int:
-        consumer = None
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.name)
-            return spool.latest() + (consumer.epoch if consumer else 0)
+            consumer, sealed = find(spool, config.sink.name), spool.latest()
+            delivered = consumer.epoch if consumer else 0
+            is_idle = delivered >= sealed or (waits and bool(unfinished_tables(spool)))
+            return halves.progress(delivered=delivered, read=sealed, is_idle=is_idle)
         return 0
 
     application = SinkProcess(

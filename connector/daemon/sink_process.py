@@ -108,6 +108,29 @@ class ReportedAs:
     subject: str = ""
 
 
+@dataclass(slots=True)
+class BothHalves:
+    """The progress of a process that reads and delivers.
+
+    What it has read counts only while there is nothing to deliver: it reads on after each start, also if its
+    destination is down.
+    """
+
+    _read: int = 0
+
+    def progress(self, *, delivered: int, read: int, is_idle: bool) -> int:
+        """The progress as a number that grows.
+
+        Args:
+            delivered: the last epoch that is delivered.
+            read: a number that grows with what is read.
+            is_idle: whether there is nothing to deliver.
+        """
+        if is_idle:
+            self._read = read
+        return delivered + self._read
+
+
 class SinkProcess:
     """Runs a sink's process, and restarts it after transient errors.
 

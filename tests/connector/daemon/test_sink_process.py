@@ -8,9 +8,11 @@ import pytest
 
 from connector.config import Config
 from connector.daemon import run as service
-from connector.daemon.sink_process import Patience, SinkProcessError
+from connector.daemon.executors import run_on_executors
+from connector.daemon.sink_process import BothHalves, Patience, SinkProcessError
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError
 from connector.reader.stopping import StopRequest
+from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
 
@@ -168,3 +170,38 @@ async def test_the_daemons_error_ends_the_service_though_the_sink_is_in_a_pause(
     async with asyncio.timeout(300):
         with pytest.raises(DataLostError):
             await service.run(config, tmp_path / "config.yaml", runs.stop, patience=slow)
+
+
+# One application that reads and writes.
+
+
+@in_a_loop
+async def test_an_application_that_reads_on_but_delivers_nothing_makes_no_progress(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(*[TRANSIENT] * 8, FAILED_PERMANENTLY)
+    monkeypatch.setattr(Spool, "latest", lambda _: runs.number)
+    with pytest.raises(SinkProcessError, match="4 times without progress"):
+        await run_on_executors(config, tmp_path / "config.yaml", runs.stop, patience=HASTE)
+
+
+@in_a_loop
+async def test_an_application_that_reads_on_makes_progress_while_its_sink_waits_for_a_backfill(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(*[TRANSIENT] * 8, FAILED_PERMANENTLY)
+    monkeypatch.setattr(Spool, "latest", lambda _: runs.number)
+    monkeypatch.setattr("connector.daemon.executors.unfinished_tables", lambda _: ["Singers"])
+    sink = config.sink.model_copy(update={"type": "spanner"})
+    with pytest.raises(SinkProcessError, match=f"ended with code {FAILED_PERMANENTLY}"):
+        await run_on_executors(
+            config.model_copy(update={"sink": sink}), tmp_path / "config.yaml", runs.stop, patience=HASTE
+        )
+    assert runs.number == 9
+
+
+@pytest.mark.parametrize(("delivered", "grows"), [(3, False), (7, True)])
+def test_what_is_read_is_progress_only_while_nothing_is_to_be_delivered(delivered: int, *, grows: bool) -> None:
+    halves = BothHalves()
+    numbers = [halves.progress(delivered=delivered, read=read, is_idle=delivered >= 7) for read in (4, 5)]
+    assert (numbers[1] > numbers[0]) is grows
