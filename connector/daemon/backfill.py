@@ -10,7 +10,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -153,6 +153,15 @@ async def delivered(
         delivered = consumer.epoch if consumer else 0
         return halves.progress(delivered=delivered, read=read, is_idle=delivered >= sealed)
 
+    def is_done() -> bool:
+        """Whether every row that is to be read is delivered; tables that were resumed meanwhile are read next."""
+        with suppress(SpoolError):
+            consumer, one = find_consumer(own, config.sink.name), find(spool, number)
+            if one is None or not one.is_open or one.is_stopped:
+                return True
+            return not one.is_read and (consumer.epoch if consumer else 0) >= own.latest()
+        return False
+
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
     command = [sys.executable, "-P", "-m", "spark_sink", str(path), "--backfill", str(number), *how, *style_arguments()]
     while True:
@@ -163,6 +172,7 @@ async def delivered(
             drain=config.drain_timeout / SECOND,
             metrics=metrics,
             patience=patience,
+            is_done=is_done,
             reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name),
         )
         async with _drained_when_stopped(process, stop), reported(spool, document, screen):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
+from connector.core.health.states import END_REACHED
 from connector.core.timestamps import SECOND
 from connector.daemon.sink_process import BothHalves, Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service
@@ -18,6 +19,7 @@ from connector.log import style_arguments
 from connector.reader.stopping import StopRequest
 from connector.spool.backfill.records import unfinished_tables
 from connector.spool.consumers import find
+from connector.spool.lifecycle import state_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -57,6 +59,11 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
             return halves.progress(delivered=delivered, read=sealed, is_idle=is_idle)
         return 0
 
+    def is_done() -> bool:
+        with suppress(SpoolError):
+            return state_of(spool).reason == END_REACHED
+        return False
+
     application = SinkProcess(
         [sys.executable, "-P", "-m", "spark_sink", str(path), *style_arguments()],
         progress=progress,
@@ -64,6 +71,7 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
         drain=config.drain_timeout / SECOND,
         metrics=ReaderMetrics(),
         patience=patience,
+        is_done=is_done,
         reported_as=ReportedAs("the Spark application", spool=spool, subject=config.sink.name),
     )
     with failures_of_service(config, code="sink_failed", is_of_sink=True):

@@ -4,6 +4,7 @@
 interpreter. Its standard input is its lifeline: when that ends, because it is closed or because this process was
 killed, the sink delivers what is sealed and ends too. Its exit code classifies an error: after
 :data:`connector.errors.TRANSIENT`, or a signal, another process is started after a pause; any other code is final.
+After code 0 another one is started, too, if nothing had asked the process to end: SIGTERM lets it end so.
 A process continues from Spark's checkpoint, so that nothing is delivered twice.
 """
 
@@ -39,6 +40,8 @@ _LOOK = 5.0
 """Seconds between two looks at its progress."""
 
 _HINT = "The line or the log names the error. It continues by itself once the destination accepts rows again."
+
+_UNASKED = "it was not asked to end: another program has sent SIGTERM to it"
 
 _LONGEST_REASON = 4096
 """Bytes; a pipe accepts as many in one write."""
@@ -88,7 +91,7 @@ class _Ended:
 
     @property
     def is_transient(self) -> bool:
-        return self.code == TRANSIENT or self.code < 0
+        return self.code in (TRANSIENT, 0) or self.code < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,8 @@ class SinkProcess:
         drain: seconds that the sink has to end after a stop, once its lifeline is cut.
         metrics: counts restarts, and knows that the process fails until it makes progress again.
         patience: with a sink that makes no progress.
+        is_done: whether a process that has ended with code 0 has done all that it was to do; called in a thread. If
+            not, it is restarted, unless it was asked to end.
         reported_as: its name, and where its failures are reported.
     """
 
@@ -153,6 +158,7 @@ class SinkProcess:
         drain: float,
         metrics: ReaderMetrics,
         patience: Patience,
+        is_done: Callable[[], bool] = lambda: False,
         reported_as: ReportedAs = ReportedAs(),
     ) -> None:
         self._command = command
@@ -161,6 +167,7 @@ class SinkProcess:
         self._drain = drain
         self._metrics = metrics
         self._patience = patience
+        self._is_done = is_done
         self._as = reported_as
         spool, what, log = reported_as.spool, reported_as.what, metrics.failing
         self._reporter = None if spool is None else RetryReporter(spool, what, reported_as.subject, log=log, only=what)
@@ -188,7 +195,7 @@ class SinkProcess:
             await asyncio.wait({running})
 
     async def run(self) -> None:
-        """Runs until the sink ends with code 0, or a stop is requested between two processes.
+        """Runs until the sink ends with code 0 and is done or was to end, or a stop is requested between two processes.
 
         Raises:
             SinkProcessError: it ended with a final error, or too often without progress.
@@ -211,7 +218,9 @@ class SinkProcess:
                     task.cancel()
                     await asyncio.wait({task})
             if ended.code == 0:
-                return
+                if self._is_last.is_set() or self._is_over() or await asyncio.to_thread(self._is_done):
+                    return
+                ended = _Ended(0, _UNASKED)
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._as.name, ended, attempt)

@@ -38,9 +38,14 @@ sys.exit(int(code))
 
 
 class Runs:
-    """A sink whose processes end with `codes`; `epochs` is how far it is before and after each."""
+    """A sink whose processes end with `codes`; `epochs` is how far it is before and after each.
 
-    def __init__(self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0) -> None:
+    After code 0 it `is_done`.
+    """
+
+    def __init__(
+        self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0, is_done: bool = True
+    ) -> None:
         (folder / "codes").write_text(" ".join(map(str, codes)))
         (folder / "stub.py").write_text(STUB % REASON_TO)
         self.folder = folder
@@ -48,6 +53,7 @@ class Runs:
         self.stop = StopRequest(drain_timeout=60 * SECOND)
         self.metrics = ReaderMetrics()
         self.progress = epochs
+        self.is_done = is_done
 
     def process(self, patience: Patience = HASTE) -> SinkProcess:
         return SinkProcess(
@@ -57,6 +63,7 @@ class Runs:
             drain=60.0,
             metrics=self.metrics,
             patience=patience,
+            is_done=lambda: self.is_done,
         )
 
     @property

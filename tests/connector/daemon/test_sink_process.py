@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 
 from connector.config import Config
+from connector.core.health.states import END_REACHED, StateRecord, StreamState
 from connector.daemon import run as service
+from connector.daemon.backfill import BackfillOptions, delivered
 from connector.daemon.executors import run_on_executors
 from connector.daemon.sink_process import BothHalves, Patience, SinkProcessError
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError
 from connector.reader.stopping import StopRequest
+from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress, TableState
+from connector.spool.backfill.records import RecordedBackfill
+from connector.spool.lifecycle import write_state
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
@@ -42,6 +47,24 @@ async def test_a_sink_that_makes_progress_is_restarted_without_limit(tmp_path: P
     runs.progress = lambda: runs.number
     await runs.process().run()
     assert runs.number == 13
+
+
+@in_a_loop
+async def test_a_sink_that_ends_without_an_error_though_nothing_asked_it_to_is_restarted(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, 0, 0, "waits0", is_done=False)
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number == 3 or running.done())
+    process.finish(again=True)
+    await running
+    assert (runs.number, runs.metrics.sink_restarts) == (3, 2)
+
+
+@in_a_loop
+async def test_a_sink_that_always_ends_unasked_fails_after_some_attempts_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(SinkProcessError, match=r"4 times .* with code 0: it was not asked to end: ") as caught:
+        await Runs(tmp_path, 0, is_done=False).process().run()
+    assert caught.value.exit_code == 1
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, FAILED_PERMANENTLY])
@@ -200,8 +223,48 @@ async def test_an_application_that_reads_on_makes_progress_while_its_sink_waits_
     assert runs.number == 9
 
 
+@pytest.mark.parametrize(("reason", "starts"), [(END_REACHED, 1), ("the daemon was stopped", 2)])
+@in_a_loop
+async def test_an_application_that_ends_before_the_end_is_reached_is_restarted(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, reason: str, starts: int
+) -> None:
+    runs = stub(0, "waits0")
+    write_state(Spool.at(config.spool.path), StateRecord(StreamState.NOT_STARTED, 1, reason))
+    running = asyncio.create_task(run_on_executors(config, tmp_path / "config.yaml", runs.stop, patience=HASTE))
+    await until(lambda: runs.number == 2 or running.done())
+    runs.stop.request()
+    await running
+    assert runs.number == starts
+
+
 @pytest.mark.parametrize(("delivered", "grows"), [(3, False), (7, True)])
 def test_what_is_read_is_progress_only_while_nothing_is_to_be_delivered(delivered: int, *, grows: bool) -> None:
     halves = BothHalves()
     numbers = [halves.progress(delivered=delivered, read=read, is_idle=delivered >= 7) for read in (4, 5)]
     assert (numbers[1] > numbers[0]) is grows
+
+
+@in_a_loop
+async def test_the_process_of_a_backfill_that_ends_before_all_is_delivered_is_restarted(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub(0)
+    document = Backfill(number=1, timestamp=1, why="start", dialect="googlesql", tables=(), recorded_at=1)
+    own = Spool.at(tmp_path / "own")
+
+    def found(*_: object) -> RecordedBackfill:
+        state: TableState = "read" if runs.number < 2 else "done"
+        progress = BackfillProgress(updated=1, tables=(TableProgress(table="T", state=state),))
+        return RecordedBackfill(document, own, progress)
+
+    monkeypatch.setattr("connector.daemon.backfill.find", found)
+    await delivered(
+        config,
+        tmp_path / "c.yaml",
+        runs.stop,
+        document,
+        options=BackfillOptions(),
+        metrics=runs.metrics,
+        patience=HASTE,
+    )
+    assert runs.number == 2
