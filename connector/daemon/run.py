@@ -16,7 +16,7 @@ from connector.daemon.read import read
 from connector.daemon.sink import sink_of
 from connector.daemon.sink_process import Patience
 from connector.daemon.states.failures import failures_of_service
-from connector.errors import SpannerCdcError
+from connector.errors import DataLostError, SpannerCdcError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
@@ -81,11 +81,13 @@ async def run(
         filling.cancel()
         raise
     finally:
-        has_failed = reading.done() and not reading.cancelled() and reading.exception() is not None
+        failure = reading.exception() if reading.done() and not reading.cancelled() else None
+        has_failed = failure is not None
         if has_failed:  # what a killed backfill has not sealed is read again by the next run
             filling.cancel()
         backfills.finish()
-        sink.finish(again=not has_failed)
+        # Whoever restarts the service waits for the sink; after lost data a restart would not help.
+        sink.finish(again=not has_failed, limited=has_failed and not isinstance(failure, DataLostError))
         await asyncio.wait({writing, filling})
         for task in (writing, filling):
             if has_failed and not task.cancelled():

@@ -12,8 +12,8 @@ import asyncio
 import os
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from connector.core.health.retries import SINK, Cause
@@ -173,12 +173,20 @@ class SinkProcess:
         self._reporter = None if spool is None else RetryReporter(spool, what, reported_as.subject, log=log, only=what)
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
+        self._is_limited = asyncio.Event()
 
-    def finish(self, *, again: bool) -> None:
-        """Cuts the lifeline: the sink delivers what is left, and is restarted if need be only with ``again``."""
+    def finish(self, *, again: bool, limited: bool = False) -> None:
+        """Cuts the lifeline: the sink delivers what is left.
+
+        Args:
+            again: whether it is restarted if need be.
+            limited: whether it has no longer for that than after a stop.
+        """
         self._is_last.set()
         if not again:
             self._given_up.set()
+        if limited:
+            self._is_limited.set()
 
     async def run_until_stopped(self) -> None:
         """As :meth:`run`; after a stop is requested the sink delivers the sealed epochs and is not restarted."""
@@ -269,12 +277,8 @@ class SinkProcess:
 
     async def _wait(self, seconds: float) -> None:
         """Waits, unless a stop is requested meanwhile."""
-        waiting = [
-            asyncio.create_task(event(), name="pause of the sink") for event in (self._stop.wait, self._given_up.wait)
-        ]
-        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        async with _waits(self._stop.wait, self._given_up.wait) as waiting:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     async def _run_once(self) -> _Ended:
         reading, writing = os.pipe()
@@ -313,21 +317,29 @@ class SinkProcess:
         return ended.result()
 
     async def _drained(self, process: Process, ended: "asyncio.Task[int]") -> None:
-        """Waits for the sink, whose lifeline is cut; after a stop it is terminated when the drain takes too long."""
-        stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        try:
-            await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        """Waits for the sink, whose lifeline is cut; it is terminated if it drains too long and that is limited."""
+        async with _waits(self._stop.wait, self._is_limited.wait) as limiting:
+            await asyncio.wait({ended, *limiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended}, timeout=self._drain)
+        if not ended.done():
+            _log.warning(
+                f"draining {self._as.name} took too long; what is not delivered is delivered by the next run",
+                action="drain_too_slow",
+            )
+            with suppress(ProcessLookupError):
+                process.terminate()
             await asyncio.wait({ended}, timeout=self._drain)
-            if not ended.done():
-                _log.warning(
-                    f"draining {self._as.name} took too long; what is not delivered is delivered by the next run",
-                    action="drain_too_slow",
-                )
-                with suppress(ProcessLookupError):
-                    process.terminate()
-                await asyncio.wait({ended}, timeout=self._drain)
-        finally:
-            stopping.cancel()
+
+
+@asynccontextmanager
+async def _waits(*events: Callable[[], Coroutine[object, object, object]]) -> AsyncIterator[set[asyncio.Task[object]]]:
+    """Tasks that wait for events while the context is open."""
+    waiting = {asyncio.create_task(event(), name="event of the sink") for event in events}
+    try:
+        yield waiting
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 def _read(reading: int) -> str:

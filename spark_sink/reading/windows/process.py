@@ -21,11 +21,12 @@ from connector.check.findings import warn
 from connector.check.needs import sections_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
+from connector.core.timestamps import SECOND
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfills_of_run import most_at_once
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
-from connector.errors import TRANSIENT, SpoolInUseError
+from connector.errors import TRANSIENT, DataLostError, SpoolInUseError
 from connector.output import lines_of_json
 from connector.process import collect_rarely
 from connector.reader.stopping import StopRequest, on_signals, unexpected_cancellation
@@ -88,8 +89,9 @@ def reading_beside(path: Path) -> Beside:
     """Reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
 
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
-    it delivers what is sealed. A backfill that is due is read and delivered by a process of its own meanwhile, and the
-    context waits for it. The error of reading is raised where the context ends; else that of the backfill.
+    it delivers what is sealed; after an error that a restart may solve, no longer than ``drain_timeout``. A backfill
+    that is due is read and delivered by a process of its own meanwhile, and the context waits for it. The error of
+    reading is raised where the context ends; else that of the backfill.
     """
     return functools.partial(_beside, path=path)
 
@@ -173,6 +175,18 @@ class _Reading:
         finally:
             if not self._has_read:
                 self.events.put(SinkEvent.INPUT_ENDED)
+                self._limit_drain()
+
+    def _limit_drain(self) -> None:
+        """Lets the sink end in time if reading has failed: whoever restarts the application waits for it.
+
+        After lost data a restart would not help, so that all that is sealed is delivered.
+        """
+        if self.error is None or isinstance(self.error, DataLostError):
+            return
+        limit = threading.Timer(self._config.drain_timeout / SECOND, self.events.put, (SinkEvent.SIGNAL,))
+        limit.daemon = True
+        limit.start()
 
     async def _read_and_fill(self) -> None:
         """Reads, and delivers the backfills that are due beside it; the sink's input ends once reading has ended."""

@@ -15,7 +15,7 @@ from connector.telemetry.metrics import ReaderMetrics
 
 HASTE = Patience(attempts=4, first=0.01, most=0.02)
 STUB = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 
 folder = Path(sys.argv[1])
@@ -28,6 +28,8 @@ if code.startswith("waits"):
     while os.read(0, 4096):
         pass
     code = code.removeprefix("waits")
+if code == "hangs":
+    signal.pause()
 if code == "killed":
     os.kill(os.getpid(), 9)
 if code != "0":

@@ -14,10 +14,10 @@ from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
 from connector.daemon.sink import run_sink
-from connector.daemon.sink_process import Patience, SinkProcessError
+from connector.daemon.sink_process import Patience, SinkProcess, SinkProcessError
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of, status_of, status_text
-from connector.errors import FAILED_PERMANENTLY, TRANSIENT
+from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError, SpoolError
 from connector.reader.stopping import StopRequest
 from connector.spool.consumers import record
 from connector.spool.lifecycle import state_of, write_state
@@ -177,3 +177,42 @@ async def test_status_names_a_sink_that_is_restarted_after_the_end_was_reached(
     assert "the Spark sink ends with errors and is restarted (code 75: reason " in text
     await running
     assert "sink_failing" not in status_text(status_of(spool, 0), with_errors=False)
+
+
+@in_a_loop
+async def test_a_daemon_that_has_failed_waits_for_the_sink_no_longer_than_a_stop_does(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = stub("hangs")
+
+    async def fails(config: Config, stop: StopRequest, **_: object) -> None:
+        await until(lambda: runs.number)
+        raise SpoolError("the disk is full")
+
+    monkeypatch.setattr(service, "read", fails)
+    hasty = config.model_copy(update={"drain_timeout": SECOND // 10})
+    async with asyncio.timeout(60):
+        with pytest.raises(SpoolError, match="the disk is full"):
+            await service.run(hasty, tmp_path / "config.yaml", runs.stop)
+    assert not runs.stop.requested
+
+
+@in_a_loop
+async def test_what_is_sealed_before_lost_data_is_delivered_however_long_that_takes(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, ends, cut = stub("waits0"), list[bool](), SinkProcess.finish
+
+    async def lost(config: Config, stop: StopRequest, **_: object) -> None:
+        await until(lambda: runs.number)
+        raise DataLostError("gone")
+
+    def finish(process: SinkProcess, *, again: bool, limited: bool) -> None:
+        ends.append(limited)
+        cut(process, again=again, limited=limited)
+
+    monkeypatch.setattr(SinkProcess, "finish", finish)
+    monkeypatch.setattr(service, "read", lost)
+    with pytest.raises(DataLostError):
+        await service.run(config, tmp_path / "config.yaml", runs.stop)
+    assert ends == [False]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
 from connector.daemon.read import read
-from connector.errors import StreamError
+from connector.errors import DataLostError, StreamError
 from connector.reader.stopping import StopRequest
 from spark_sink.reading.windows import job, process, running
 from spark_sink.reading.windows.reading import on_executors
@@ -130,22 +130,60 @@ def test_what_the_work_raises_is_raised() -> None:
         asyncio.run(result_or_stop(work, lambda: None, asyncio.Event(), slow=lambda _: None))
 
 
+@contextmanager
+def beside(folder: Path) -> Iterator[Config]:
+    with served(transactions=1) as (scenario, server):
+        yield configured(folder, scenario, server, reader="executors")
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (StreamError("broken"), [SinkEvent.INPUT_ENDED, SinkEvent.SIGNAL]),
+        (DataLostError("gone"), [SinkEvent.INPUT_ENDED]),
+    ],
+)
+def test_after_an_error_of_reading_the_sink_has_as_long_as_a_drain_and_after_lost_data_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, ends: list[SinkEvent]
+) -> None:
+    class AtOnce(threading.Timer):
+        def start(self) -> None:
+            assert self.interval == 30.0
+            self.run()
+
+        def run(self) -> None:
+            self.function(*self.args, **self.kwargs)
+
+    async def failed(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(process, "read", failed)
+    monkeypatch.setattr(process, "on_executors", lambda _: None)
+    monkeypatch.setattr(threading, "Timer", AtOnce)
+    spark: Any = None
+    seen = list[SinkEvent]()
+    with (
+        beside(tmp_path) as config,
+        pytest.raises(type(error)),
+        process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
+    ):
+        seen.append(events.get())
+    while not events.empty():
+        seen.append(events.get())
+    assert seen == ends
+
+
 def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cancelled(*_: object, **__: object) -> None:
         raise asyncio.CancelledError
 
-    @contextmanager
-    def beside() -> Iterator[Config]:
-        with served(transactions=1) as (scenario, server):
-            yield configured(tmp_path, scenario, server, reader="executors")
-
     monkeypatch.setattr(process, "read", cancelled)
     monkeypatch.setattr(process, "on_executors", lambda _: None)
     spark: Any = None
     with (
-        beside() as config,
+        beside(tmp_path) as config,
         pytest.raises(StreamError, match="cancelled without a signal"),
         process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
     ):
