@@ -88,6 +88,16 @@ class ConsumerStates:
         return ""
 
     def _at(self, epoch: int) -> int:
+        """The watermark of an epoch. That of the slowest consumer is pruned, and the next one begins there."""
         with suppress(SpoolError, OSError):
-            return self._spool.manifest(epoch).watermark_high if epoch > 0 else 0
+            try:
+                return self._spool.manifest(epoch).watermark_high
+            except FileNotFoundError:
+                return self._low(max(epoch + 1, self._spool.floor()))  # a consumer that advances is read late
         return 0
+
+    def _low(self, epoch: int) -> int:
+        try:
+            return self._spool.manifest(epoch).watermark_low
+        except FileNotFoundError:
+            return self._spool.header().start - 1 if epoch == 1 else 0

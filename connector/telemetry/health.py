@@ -28,7 +28,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.state(),
         watermark,
         [
-            ConsumerLag(one.name, delivered(one, metrics) or watermark, max(metrics.newest_epoch - one.epoch, 0))
+            ConsumerLag(one.name, delivered(one, metrics), max(metrics.newest_epoch - one.epoch, 0))
             for one in consumers.known
         ],
         metrics.spool_bytes,

@@ -52,8 +52,8 @@ class Alarm:
 class ConsumerLag:
     """A consumer, and how many epochs it has not passed.
 
-    ``watermark`` is the timestamp up to which all commits are delivered, in Unix nanoseconds. It is right before the
-    first commit in the spool that is not delivered, or :attr:`Facts.spooled` if there is none.
+    ``watermark`` is the timestamp up to which all commits are delivered, in Unix nanoseconds; 0 while unknown. It is
+    right before the first commit in the spool that is not delivered, or :attr:`Facts.spooled` if there is none.
     """
 
     name: str
@@ -287,7 +287,7 @@ def _of_lag(facts: Facts) -> Iterator[Alarm]:
 def _of_consumers(facts: Facts) -> Iterator[Alarm]:
     for consumer in facts.consumers:
         lag = facts.spooled - consumer.watermark
-        if consumer.epochs_behind and lag > BEHIND:
+        if consumer.watermark and consumer.epochs_behind and lag > BEHIND:
             yield Alarm(
                 "consumer_behind",
                 "WARNING",
@@ -299,7 +299,7 @@ def _of_consumers(facts: Facts) -> Iterator[Alarm]:
 
 def _of_spool(facts: Facts) -> Iterator[Alarm]:
     if facts.max_bytes and facts.spool_bytes > _NEARLY_FULL * facts.max_bytes:
-        slowest = min(facts.consumers, key=lambda consumer: consumer.watermark, default=None)
+        slowest = max(facts.consumers, key=lambda consumer: consumer.epochs_behind, default=None)
         who = f"the slowest consumer is {slowest.name}" if slowest else "it has no consumer"
         message = f"the spool holds {facts.spool_bytes / facts.max_bytes:.0%} of spool.max_bytes; {who}"
         yield Alarm(

@@ -1,12 +1,22 @@
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
+from connector.spool import consumers
+from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING
-from connector.telemetry.consumers import ConsumerState, delivered
+from connector.spool.writing import initialize
+from connector.telemetry.consumers import ConsumerState, ConsumerStates, delivered
 from connector.telemetry.deliveries import Deliveries
+from connector.telemetry.health import facts_of, raised
 from connector.telemetry.metrics import ReaderMetrics
+from tests.connector.builders import AT
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, sealed, writer_of
 
 START = 1_000_000 * SECOND
 
@@ -75,3 +85,68 @@ def test_a_consumer_is_behind_by_what_was_committed_and_is_not_delivered_and_by_
         metrics.deliveries.sealed(epoch, integers(START + 48 * SECOND + 1), integers(1), 1)
     assert lag_of(4, START + 47 * SECOND) == 3, "they are no longer kept"
     assert lag_of(4998) == 2
+
+
+def spool_at(folder: Path) -> Spool:
+    spool = Spool.at(str(folder / "spool"))
+    initialize(spool, NAME, AT, "now", [SINGERS])
+    return spool
+
+
+def restarted(newest: int) -> ReaderMetrics:
+    """The metrics of a process that has read nothing yet, a day after what the spool has."""
+    metrics = ReaderMetrics(newest_epoch=newest, first_own_epoch=newest + 1, complete=NOW + 86400 * SECOND)
+    metrics.state = lambda: StateRecord(StreamState.RUNNING, NOW)
+    return metrics
+
+
+@pytest.mark.parametrize("epoch", [0, 4, 5])
+def test_the_slowest_consumer_keeps_its_lag_and_its_alarm_once_its_epoch_is_pruned(tmp_path: Path, epoch: int) -> None:
+    spool = spool_at(tmp_path)
+    writer = writer_of(spool)
+    sealed(writer, 9)
+    consumers.record(spool, "files", epoch, now=NOW)
+    assert writer.prune(now=NOW, grace=0) == epoch
+    states, metrics = ConsumerStates(spool), restarted(9)
+    states.read()
+    assert delivered(states.known[0], metrics) == AT - 1 + epoch * SECOND
+    assert [(alarm.name, alarm.subject) for alarm in raised(metrics, states)] == [("consumer_behind", "files")]
+
+
+def test_a_consumer_that_delivers_nothing_is_behind_before_and_after_the_first_epochs_are_forgotten(
+    tmp_path: Path,
+) -> None:
+    spool, metrics = spool_at(tmp_path), restarted(0)
+    consumers.record(spool, "files", 0, now=NOW)
+    states = ConsumerStates(spool)
+    states.read()
+    for epoch in range(1, 5000):
+        metrics.newest_epoch = epoch
+        metrics.deliveries.sealed(epoch, integers(AT + epoch * SECOND), integers(1), 1)
+    assert metrics.deliveries.forgotten
+    assert delivered(states.known[0], metrics) == AT - 1
+    assert [alarm.name for alarm in raised(metrics, states)] == ["consumer_behind"]
+
+
+def test_a_consumer_that_advances_and_is_pruned_while_it_is_read_is_at_the_oldest_epoch_that_is_kept(
+    tmp_path: Path,
+) -> None:
+    spool = spool_at(tmp_path)
+    writer = writer_of(spool)
+    sealed(writer, 9)
+    consumers.record(spool, "files", 7, now=NOW)
+    writer.prune(now=NOW, grace=0)
+    consumers.record(spool, "files", 3, now=NOW)  # as it was read before
+    states = ConsumerStates(spool)
+    states.read()
+    assert states.known[0].watermark == AT - 1 + 7 * SECOND
+
+
+def test_a_lag_that_is_not_known_is_no_lag_of_0(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path)
+    consumers.record(spool, "files", 7, now=NOW)  # of another copy of the spool
+    states, metrics = ConsumerStates(spool), restarted(9)
+    states.read()
+    (lag,) = facts_of(metrics, states).consumers
+    assert (lag.watermark, lag.epochs_behind) == (0, 2)
+    assert raised(metrics, states) == []
