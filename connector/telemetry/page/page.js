@@ -2,6 +2,7 @@
 // Draws GET /api/status every two seconds. Text is only ever set as text. What is absent is unknown, never 0.
 
 const INTERVAL = 2000;
+const PATIENCE = 10000;
 const SVG = "http://www.w3.org/2000/svg";
 const at = (id) => document.getElementById(id);
 let answered = null;
@@ -295,9 +296,11 @@ function age() {
 }
 
 async function poll() {
-  const token = sessionStorage.getItem("token");
+  const token = sessionStorage.getItem("token"), asked = Date.now();
   try {
-    const answer = await fetch("/api/status", { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
+    // A process that is suspended accepts connections, and never answers.
+    const answer = await fetch("/api/status", { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store",
+      signal: AbortSignal.timeout(PATIENCE) });
     if (!show("token", answer.status === 401)) {
       if (!answer.ok) throw new Error(String(answer.status));
       draw(await answer.json());
@@ -305,8 +308,9 @@ async function poll() {
     }
     lostSince = null;
   } catch (error) {
-    if (!(error instanceof TypeError) && !/^\d+$/.test(error.message)) console.error(error);
-    lostSince = lostSince || Date.now();
+    const expected = error instanceof TypeError || error.name === "TimeoutError" || /^\d+$/.test(error.message);
+    if (!expected) console.error(error);
+    lostSince = lostSince || asked;
   }
   age();
   setTimeout(poll, INTERVAL);
@@ -329,4 +333,5 @@ at("token").addEventListener("submit", (event) => {
   at("token-text").value = "";
   show("token", false);
 });
+setInterval(age, 1000);
 poll();

@@ -1,9 +1,11 @@
 """Opens the page in Debian's headless Chromium, and returns what it became."""
 
+import itertools
 import json
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +32,9 @@ setTimeout(() => { document.body.dataset.wide = document.documentElement.scrollW
     .map((one) => one.textContent).join(" ");
   if (given.clicked) document.querySelector(`footer a[href="${given.clicked}"]`).click();
   document.body.dataset.requests = performance.getEntriesByType("resource").map((one) => one.name).join(" "); }, 1500);
+addEventListener("DOMContentLoaded", () => {
+  const lost = document.getElementById("lost");
+  new MutationObserver(() => lost.hidden || fetch("/lost")).observe(lost, { attributes: true, childList: true }); });
 """
 
 
@@ -58,20 +63,41 @@ class Page:
         return found[1]
 
 
+class _Silent:
+    """Answers /api/status once, if it hangs, and no other request until the page says that it has no answer."""
+
+    def __init__(self, *, hangs: bool) -> None:
+        self._answers = itertools.count(0 if hangs else -sys.maxsize)
+        self._lost = threading.Event()
+
+    def holds(self, path: str) -> bool:
+        """True if a request is held until then; it may be answered when this returns."""
+        if path == "/lost":
+            self._lost.set()
+        if path in ("/held.js", "/lost") or (path == "/api/status" and next(self._answers) > 0):
+            return self._lost.wait(60)
+        return False
+
+
 @contextmanager
-def served(status: dict[str, Any] | None, token: str = "", clicked: str = "") -> Iterator[str]:
+def served(status: dict[str, Any] | None, token: str = "", clicked: str = "", *, hangs: bool = False) -> Iterator[str]:
     """The page's own files with the product's headers, and an answer of /api/status, or none.
 
-    The browser has typed the token, if there is one, and clicks on the link in the end, if there is one.
+    The browser has typed the token, if there is one, and clicks on the link in the end, if there is one. A server that
+    ``hangs`` answers /api/status once; the page is loaded when it says that there is no answer any more.
     """
     folder = resources.files(product.__package__ or "") / "page"
 
     probe = f'<script src="/probe.js" data-token="{token}" data-clicked="{clicked}"></script>'.encode()
+    probe += b'<script src="/held.js" async></script>' if hangs else b""
+    silent = _Silent(hangs=hangs)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/api/status" and token and self.headers["Authorization"] != f"Bearer {token}":
+            if silent.holds(path):
+                self._answer(204, "text/javascript", b"")
+            elif path == "/api/status" and token and self.headers["Authorization"] != f"Bearer {token}":
                 self._answer(401, "text/plain", b"")
             elif path == "/api/status":
                 self._answer(200 if status else 503, "application/json", json.dumps(status).encode())
@@ -108,12 +134,15 @@ def served(status: dict[str, Any] | None, token: str = "", clicked: str = "") ->
 
 def opened(
     status: dict[str, Any] | None, folder: Path, *, width: int = 1200, height: int = 1500, dark: bool = False,
-    picture: Path | None = None, token: str = "", clicked: str = "",
+    picture: Path | None = None, token: str = "", clicked: str = "", hangs: bool = False,
 ) -> Page:  # fmt: skip
-    """Opens the page, lets three seconds pass in it, and returns it; with a picture, if one is wanted."""
+    """Opens the page, lets three seconds pass in it, and returns it; with a picture, if one is wanted.
+
+    Where the server ``hangs`` it is returned once it says so: the browser's own time waits for each answer.
+    """
     assert CHROMIUM is not None
     output = [f"--screenshot={picture}"] if picture else ["--dump-dom"]
-    with served(status, token, clicked) as url:
+    with served(status, token, clicked, hangs=hangs) as url:
         done = subprocess.run(
             [
                 *(
@@ -127,8 +156,8 @@ def opened(
                 *(
                     f"--user-data-dir={folder / 'profile'}",
                     f"--window-size={width},{height}",
-                    "--virtual-time-budget=3000",
                 ),
+                *([] if hangs else ["--virtual-time-budget=3000"]),
                 *("--enable-logging=stderr", "--no-first-run", "--disable-background-networking"),
                 *(["--blink-settings=preferredColorScheme=0"] if dark else []),
                 *output,

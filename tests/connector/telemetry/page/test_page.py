@@ -127,6 +127,16 @@ def test_a_process_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     assert "Unknown" in page.text
 
 
+def test_a_process_that_is_suspended_is_reported_and_since_when(tmp_path: Path) -> None:
+    page = opened(running(), tmp_path, hangs=True)
+    found = re.search(r"No answer for (\d+)(\.\d)? s: the process has ended", page.text)
+    assert found is not None
+    assert int(found[1]) >= 10  # since it was asked
+    assert "updated 0.0 s ago" not in page.text
+    assert "Running" in page.text
+    assert page.console == []
+
+
 def test_a_picture_can_be_taken(tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
     opened(running(), tmp_path, picture=picture)
