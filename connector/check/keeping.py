@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from connector.config.sections import SpoolConfig
 from connector.core.timestamps import MINUTE, format_duration
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, while_pruned
 from connector.spool.retention.pruning import Keeping
 from connector.spool.summaries import held_bytes
 
@@ -18,10 +18,9 @@ def warnings_of_keep(spool: Spool, options: SpoolConfig) -> Iterator[str]:
     Raises:
         SpoolError: the spool cannot be read.
     """
-    latest = spool.latest()
-    if not options.keep or not latest:
+    if not options.keep or not spool.latest():
         return
-    epochs = list(spool.summaries(spool.floor(), latest))
+    epochs = while_pruned(spool, lambda: list(spool.summaries(spool.floor(), spool.latest())))
     span, held = epochs[-1].watermark_high - epochs[0].watermark_low, held_bytes(epochs)
     room = Keeping.within(options.keep, options.max_bytes).most_bytes
     needed = held * options.keep // span if span >= _LEAST_SPAN else 0

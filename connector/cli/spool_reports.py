@@ -11,7 +11,7 @@ from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import backfills, healing
 from connector.spool.gaps import gaps
 from connector.spool.late_store import late_report
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, while_pruned
 from connector.spool.summaries import EpochSummary, held_bytes
 
 _SHOWN_EPOCHS = 20
@@ -23,14 +23,7 @@ def spool_report(spool: Spool) -> Report:
     Raises:
         SpoolError: it does not exist, or a file of it is corrupt.
     """
-    while True:
-        first = spool.floor()
-        try:
-            return _spool_report(spool)
-        except SpoolError:
-            if spool.floor() == first:
-                raise
-            # its daemon has pruned epochs meanwhile
+    return while_pruned(spool, lambda: _spool_report(spool))
 
 
 def _spool_report(spool: Spool) -> Report:
@@ -38,7 +31,7 @@ def _spool_report(spool: Spool) -> Report:
         header = spool.header()
     except FileNotFoundError as error:
         raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.") from error
-    latest, floor = spool.latest(), spool.floor()
+    floor, latest = spool.floor(), spool.latest()
     epochs = list(spool.summaries(floor, latest))
     watermark = epochs[-1].watermark_high if epochs else header.start - 1
     newest = next(spool.manifests(latest, latest)) if latest else None

@@ -17,7 +17,7 @@ Layout below the root::
 This module reads; :mod:`connector.spool.writing` writes. A reader never blocks the writer and sees only whole epochs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,6 +50,7 @@ COLUMNS_VERSION = 6
 """
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_Found = TypeVar("_Found")
 
 _FEW = 50
 """Epochs up to which manifests are read without looking for summaries."""
@@ -345,6 +346,25 @@ class Spool:
 
     def _exists(self, epoch: int) -> bool:
         return self._storage.exists(manifest_path(epoch))
+
+
+def while_pruned(spool: Spool, read: Callable[[], _Found]) -> _Found:
+    """Reads something of the epochs that are kept; again, if the spool's daemon prunes some meanwhile.
+
+    Args:
+        spool: the spool.
+        read: reads them, from :meth:`Spool.floor` on.
+
+    Raises:
+        SpoolError: it cannot be read.
+    """
+    while True:
+        first = spool.floor()
+        try:
+            return read()
+        except SpoolError:
+            if spool.floor() == first:
+                raise
 
 
 def manifest_path(epoch: int) -> str:

@@ -17,7 +17,7 @@ from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, while_pruned
 from connector.spool.retention.floor import floor_of
 from connector.spool.sink_report import NOTHING, SinkReport, failed_sinks, reports_of, restarts, stopped_by
 from connector.spool.summaries import EpochSummary, held_bytes
@@ -108,10 +108,14 @@ def objects_report(spool: Spool) -> list[dict[str, object]]:
     tables: set[str] = set()
     if spool.storage.exists("spool.json"):
         tables.update(spool.header().schema_keys)
-    if latest := spool.latest():
-        tables.update(spool.manifest(latest).schema_keys)
+    tables.update(while_pruned(spool, lambda: _tables_of_newest(spool)))
     stopped = stopped_by(reports_of(spool).values())
     return objects_of(tables, [described(one) for one in backfills(spool)], stopped, errors_of(spool))
+
+
+def _tables_of_newest(spool: Spool) -> dict[str, str]:
+    latest = spool.latest()
+    return next(spool.manifests(latest, latest)).schema_keys if latest else {}
 
 
 def _of_sink(report: SinkReport) -> Report:
@@ -127,9 +131,17 @@ def _of_sink(report: SinkReport) -> Report:
 
 
 def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
-    """The facts from which the alarms of a spool are derived."""
+    """The facts from which the alarms of a spool are derived.
+
+    Raises:
+        SpoolError: the spool cannot be read.
+    """
+    return while_pruned(spool, lambda: _facts_of(spool, max_bytes, now))
+
+
+def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     state = state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
-    latest, floor = spool.latest(), spool.floor()
+    floor, latest = spool.floor(), spool.latest()
     epochs = list(spool.summaries(floor, latest)) if latest else []
     watermark = epochs[-1].watermark_high if epochs else _start(spool)
     complete = state.complete_at(now)

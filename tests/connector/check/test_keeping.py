@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from connector.check.keeping import warnings_of_keep
 from connector.config.sections import SpoolConfig
 from connector.core.epoch import SealedEpoch
@@ -10,7 +12,7 @@ from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
 from connector.spool.writing import initialize
 from tests.connector.builders import AT, record
-from tests.connector.spool.sealing import CUT, NAME, NOW, SINGERS, writer_of
+from tests.connector.spool.sealing import CUT, NAME, NOW, SINGERS, pruned_whenever_read, writer_of
 
 
 def spool_of(folder: Path, seconds: int) -> Spool:
@@ -40,3 +42,10 @@ def test_a_spool_that_will_keep_less_is_warned_of_by_the_rate_of_what_it_holds(t
 
 def test_a_spool_that_spans_some_minutes_says_nothing_about_days(tmp_path: Path) -> None:
     assert not warned(spool_of(tmp_path, 60), "7d", 1)
+
+
+def test_a_spool_that_is_pruned_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = spool_of(tmp_path, 3600)
+    pruned_whenever_read(spool, writer_of(spool), monkeypatch)
+    (line,) = warned(spool, "10h", 1)
+    assert "at the rate of the last 42m" in line

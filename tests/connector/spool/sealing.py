@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 
 from connector.core.changes import Changes
 from connector.core.epoch import SealedEpoch
@@ -11,6 +12,7 @@ from connector.core.records import DataChangeRecord
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.envelope.envelope import SCHEMA, EnvelopeBuilder, Source
+from connector.spool import consumers
 from connector.spool.cuts import INLINE
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
@@ -47,6 +49,20 @@ def sealed(writer: SpoolWriter, count: int = 1, *, now: int = NOW) -> None:
         number = writer.epoch + 1
         one = record(commit_timestamp=AT + (number - 1) * SECOND, server_transaction_id=f"tx{number}")
         writer.seal(epoch_of(number, one), CUT, now=now)
+
+
+def pruned_whenever_read(spool: Spool, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch, times: int = 3) -> None:
+    """Prunes an epoch each time that the first one is asked for, as a daemon in another process may, so many times."""
+    floor = spool.floor
+
+    def read() -> int:
+        first = floor()
+        if first <= times:
+            consumers.record(spool, "files", first, now=NOW)
+            assert writer.prune(now=NOW, grace=0) == 1
+        return first
+
+    monkeypatch.setattr(spool, "floor", read)
 
 
 def bytes_of(spool: Spool, *folders: str) -> int:

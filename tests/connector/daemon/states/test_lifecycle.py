@@ -11,7 +11,7 @@ import pytest
 
 from connector.core.health.retries import Cause
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.states import daemon
 from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import status_of, status_text
@@ -20,7 +20,10 @@ from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
+from connector.spool.writing import initialize
 from connector.telemetry.metrics import ReaderMetrics
+from tests.connector.builders import AT
+from tests.connector.spool.sealing import NAME, NOW, SINGERS, pruned_whenever_read, sealed, writer_of
 
 
 class Reader:
@@ -273,3 +276,16 @@ def test_a_daemon_that_ends_while_the_spool_refuses_a_sign_of_life_ends(
 
     monkeypatch.setattr(daemon, "_POLL", 0.01)
     asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_the_status_of_a_spool_that_is_pruned_meanwhile_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool.at(tmp_path / "spool")
+    initialize(spool, NAME, AT, "now", [SINGERS])
+    writer = writer_of(spool)
+    sealed(writer, 9)
+    pruned_whenever_read(spool, writer, monkeypatch)
+    report = status_of(spool, 0, NOW)
+    assert report["watermark"] == {"sealed": format_rfc3339(AT - 1 + 9 * SECOND), "sealed_lag_seconds": 51.0}
+    assert spool.floor() == 4
