@@ -10,7 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
+from connector.errors import SpoolInUseError
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -26,6 +27,7 @@ from connector.streams import writing_to_stdout
 from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.known_schemas import UnknownColumns
+from spark_sink.sinks.shared.replayed_spools import held, record_left, replayed_spool
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
@@ -108,12 +110,16 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     files = store.files(table)
     if not files:
         _print(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
+        if table is None:
+            _none_left(config)
         return 0
     kind = spark_sink_type(config)
     again = (lambda: store.files(table)) if kind.repeats_replay else None
-    unknown = UnknownColumns(Spool.at(absolute(config.spool.path)))
+    spool = Spool.at(absolute(config.spool.path))
+    unknown = UnknownColumns(spool)
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         done = replayed(store, files, replay, received, again=again, look_at=unknown.warn)
+        record_left(spool, config.sink.name, sum(file.count for file in store.files()))
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -122,6 +128,14 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
             " stop the sink, and replay again"
         )
     return 1 if done.rejected or done.waiting else 0
+
+
+def _none_left(config: Config) -> None:
+    """Records that a store is empty whose dead letters were removed by hand; a sink that runs keeps its report."""
+    if Spool.at(absolute(config.spool.path)).storage.exists("spool.json"):
+        spool = replayed_spool(config, must_have_delivered=False)
+        with suppress(SpoolInUseError), held(spool, config):
+            record_left(spool, config.sink.name, 0)
 
 
 def _of_table(store: DeadLetters, table: str) -> str:

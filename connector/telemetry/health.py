@@ -34,7 +34,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.spool_bytes,
         metrics.max_bytes,
         dict(metrics.stopped_tables),
-        metrics.dead_letters,
+        metrics.dead_letters_left,
         _holder(metrics) if now - max(watermark, metrics.complete) > BEHIND else None,
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),

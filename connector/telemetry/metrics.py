@@ -38,8 +38,9 @@ def _starting() -> StateRecord:
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are Unix nanoseconds, sizes bytes.
 
-    ``dead_letters``, ``stopped_tables``, the reasons by table, ``failed_sinks``, and ``cuts``, the newest published cut
-    of each sink, come from the sinks' reports in the spool, and ``backfills``, the state of each, from theirs.
+    ``dead_letters``, ``replayed``, those of them that are none any more, ``stopped_tables``, the reasons by table,
+    ``failed_sinks``, and ``cuts``, the newest published cut of each sink, come from the sinks' reports in the spool,
+    and ``backfills``, the state of each, from theirs.
     ``shares`` to ``slowest_share_seconds`` are of the last window that Spark's executors have read; ``window``
     describes it and ``window_in_progress`` the one that they are reading, both as JSON, empty where there is none.
     ``watermark`` and ``sealed_watermark`` are 0 until they are known, and ``retention`` is. ``complete`` is the
@@ -85,6 +86,7 @@ class ReaderMetrics:
     sink_restart_at: int = 0
     earlier_restarts: int | None = None
     dead_letters: int = 0
+    replayed: int = 0
     incomplete_rows: int = 0
     stopped_tables: dict[str, str] = field(default_factory=dict)
     failed_sinks: list[FailedSink] = field(default_factory=list)
@@ -115,6 +117,11 @@ class ReaderMetrics:
         """The timestamp up to which all that was committed is in the spool; 0 while unknown. Lag is the time since."""
         return max(self.complete, self.sealed_watermark)
 
+    @property
+    def dead_letters_left(self) -> int:
+        """Rows that are dead letters, as far as is known."""
+        return max(self.dead_letters - self.replayed, 0)
+
     def stalled(self) -> None:
         """The watermark was stalled while Spanner's clock advanced, and queries were restarted."""
         self.standstills, self.standstill_at = self.standstills + 1, time.time_ns()
@@ -127,6 +134,7 @@ class ReaderMetrics:
         """Takes the newest reports of the sinks, by their names, and how many rows of backfills became dead letters."""
         self.deliveries.reported(reports)
         self.dead_letters = sum(report.refused for report in reports.values()) + of_backfills
+        self.replayed = sum(report.replayed for report in reports.values())
         self.failed_sinks = failed_sinks(reports)
         self._count_restarts(restarts(reports))
         self.incomplete_rows = sum(report.incomplete for report in reports.values())

@@ -102,7 +102,7 @@ class Reporter:
             spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, metrics.spool_bytes),
             consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
-                config.sink.type, metrics.dead_letters, metrics.sink_restarts, dict(metrics.stopped_tables)
+                config.sink.type, metrics.dead_letters_left, metrics.sink_restarts, dict(metrics.stopped_tables)
             ),
             queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
             errors=[_error(event) for event in metrics.errors()],

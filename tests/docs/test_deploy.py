@@ -41,6 +41,11 @@ def test_the_dashboard_and_the_alerts_can_be_read() -> None:
     assert all(rule["expr"] and rule["annotations"]["summary"] for rule in group["rules"])
 
 
+def test_more_dead_letters_are_an_alert_though_the_alarm_is_raised_already() -> None:
+    (group,) = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
+    assert "increase(spanner_cdc_dead_letters_total[1h]) > 0" in {rule["expr"] for rule in group["rules"]}
+
+
 def test_the_dashboard_shows_the_chosen_daemons_and_the_alerts_name_theirs() -> None:
     dashboard = json.loads((DEPLOY / "grafana.json").read_text())
     assert "instance" in {variable["name"] for variable in dashboard["templating"]["list"]}

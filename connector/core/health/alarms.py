@@ -117,7 +117,7 @@ class Facts:
         spool_bytes: of its epochs.
         max_bytes: at which the reader waits; 0 if unknown.
         stopped_tables: why a table is stopped, of those that the sink has stopped.
-        dead_letters: rows that became dead letters.
+        dead_letters: rows that are dead letters.
         holder: of the watermark; None if it is not known.
         standstills: times that the watermark was stalled, and queries were restarted.
         sink_restarts: times that the sink's process was restarted.
@@ -333,8 +333,9 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
         )
         yield Alarm("tables_stopped", "ERROR", f"the sink has stopped tables: {tables}{more}", hint)
     if facts.dead_letters:
-        message = f"{facts.dead_letters} rows became dead letters since the spool began"
-        yield Alarm("dead_letters", "WARNING", message, "`spanner-cdc dead-letters list CONFIG` has them by reason.")
+        message = f"{facts.dead_letters} rows are dead letters"
+        hint = "`spanner-cdc dead-letters list CONFIG` has them by reason, and `replay` sends them again."
+        yield Alarm("dead_letters", "WARNING", message, hint)
 
 
 def _of_mended(facts: Facts) -> Iterator[Alarm]:

@@ -149,6 +149,7 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     known = consumers(spool)
     by_name = reports_of(spool)
     reports = [by_name.get(consumer.consumer, NOTHING) for consumer in known]
+    refused = sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool))
     return Facts(
         now,
         state,
@@ -160,7 +161,7 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         held_bytes(epochs),
         max_bytes,
         stopped_by(reports),
-        sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool)),
+        max(refused - sum(report.replayed for report in reports), 0),
         retries=merged([*state.retries, *retries_of_others(spool, now)]),
         sink_restarts=restarts(by_name),
         failed_sinks=failed_sinks(by_name),

@@ -102,6 +102,24 @@ def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
         yield ReplayedSpools(spools, consumer, ended)
 
 
+def record_left(spool: Spool, consumer: str, left: int) -> None:
+    """Records how many dead letters a sink still has; the caller holds its locks.
+
+    Args:
+        spool: the change stream's.
+        consumer: the sink's name.
+        left: the dead letters in its store, however the others went.
+
+    Raises:
+        SpoolError: a report cannot be read or written.
+    """
+    report = report_of(spool, consumer)
+    refused = report.refused + sum(report_of(one.spool, consumer).refused for one in backfills(spool))
+    replayed = max(refused - left, 0)
+    if replayed != report.replayed:
+        write_report(spool, consumer, report.model_copy(update={"replayed": replayed}))
+
+
 _TAKEN = "dead letters cannot be replayed while the sink runs, or another replay does: stop it, and replay again"
 
 

@@ -19,6 +19,8 @@ from connector.core.health.alarms import (
 )
 from connector.core.health.states import RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
+from connector.spool.sink_report import NOTHING
+from connector.telemetry.metrics import ReaderMetrics
 
 NOW = 10**18
 DAY = 86400 * SECOND
@@ -93,7 +95,7 @@ def test_what_is_unknown_raises_no_alarm() -> None:
             "tables_stopped",
             "A (a type changed), B (no key)",
         ),
-        (replace(WELL, dead_letters=3), "dead_letters", "3 rows"),
+        (replace(WELL, dead_letters=3), "dead_letters", "3 rows are dead letters"),
         (replace(WELL, state=failed(RUNNING, NOW, "it broke", "", 1)), "stream_failed", "it broke"),
         (replace(WELL, state=replace(RUNNING, state=StreamState.PAUSED)), "paused_for_long", "paused since"),
     ],
@@ -168,3 +170,22 @@ def test_a_clock_that_is_an_hour_off_is_an_error_while_a_daemon_runs(ahead: int,
     assert (alarm.name, alarm.severity) == ("clock_off", "ERROR")
     assert said in alarm.message
     assert not list(alarms(Facts(NOW, running.to(StreamState.NOT_STARTED, NOW))))
+
+
+def test_dead_letters_end_their_alarm_once_none_is_left_and_begin_it_again_with_the_next_ones() -> None:
+    log, metrics, report = AlarmLog(), ReaderMetrics(), NOTHING
+    changes = []
+    for refused, replayed in ((1, 0), (0, 0), (0, 1), (100_000, 0), (0, 5)):
+        report = report.after(report.first + 1, refused, {})
+        report = report.model_copy(update={"replayed": report.replayed + replayed})
+        metrics.reported({"files": report})
+        started, ended = log.changes(alarms(replace(WELL, dead_letters=metrics.dead_letters_left)), NOW)
+        changes.append(([alarm.message for alarm in started], [alarm.name for alarm in ended]))
+    assert changes == [
+        (["1 rows are dead letters"], []),
+        ([], []),
+        ([], ["dead_letters"]),
+        (["100000 rows are dead letters"], []),
+        ([], []),
+    ]
+    assert (metrics.dead_letters, metrics.dead_letters_left) == (100_001, 99_995)

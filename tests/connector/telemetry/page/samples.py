@@ -19,7 +19,7 @@ ALARMS = {
     "spool_nearly_full": ("WARNING", "the spool holds 95% of spool.max_bytes"),
     "spool_keeps_less": ("WARNING", "the spool keeps 2.1d of the 7d that spool.keep says"),
     "tables_stopped": ("ERROR", "the sink has stopped tables: Albums (column Title is INT64 now)"),
-    "dead_letters": ("WARNING", "3 rows became dead letters since the spool began"),
+    "dead_letters": ("WARNING", "3 rows are dead letters"),
     "paused_for_long": ("WARNING", "the stream is paused since 2026-03-01T08:00:00Z"),
 }
 

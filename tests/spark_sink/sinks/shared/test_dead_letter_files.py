@@ -13,8 +13,10 @@ import yaml
 
 from connector.core.records import ColumnType, DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
+from connector.daemon.states.report import facts_of
 from connector.spool import consumers
 from connector.spool.sink_report import SinkReport, report_of, write_report
+from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
 from spark_sink.sinks.files.dead_letter_files import RejectedRows, dead_letter_prefix, discard_others
@@ -269,6 +271,37 @@ def test_a_replay_writes_what_can_be_written_now_into_a_file_of_its_own(
     }
     assert report_of(spool.spool, "files").stopped == {}
     assert not DeadLetters(f"{tmp_path / 'out'}-letters/files").files()
+
+
+def test_a_replay_records_how_many_dead_letters_are_left(spool: SpoolMaker, tmp_path: Path) -> None:
+    spool.seal(*counted(START + 1, "1", "secret"), record(START + 5, [5, 6], columns=COLLIDING, values={"a b": "x"}))
+    written(spool, tmp_path / "out")
+    done(spool, 1)
+    write_report(spool.spool, "files", SinkReport(first=1, refused=3, stopped={}))
+
+    def left() -> int:
+        report, metrics = report_of(spool.spool, "files"), ReaderMetrics()
+        metrics.reported({"files": report})
+        facts = facts_of(spool.spool, 0, START)
+        assert (metrics.dead_letters, facts.dead_letters) == (3, metrics.dead_letters_left)
+        return facts.dead_letters
+
+    assert main(["replay", configured(tmp_path, format="avro")]) == 1
+    assert left() == 3
+    assert main(["replay", configured(tmp_path, format="jsonl"), "--table", "Counted"]) == 0
+    assert left() == 2
+    assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
+    assert left() == 0
+
+
+def test_dead_letters_that_were_removed_by_hand_are_not_left(spool: SpoolMaker, tmp_path: Path) -> None:
+    done(spool, 0)
+    write_report(spool.spool, "files", SinkReport(first=1, refused=3, stopped={}))
+    with spool.spool.storage.locked(consumers.sink_lock("files"), "the sink runs"):
+        assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
+    assert facts_of(spool.spool, 0, START).dead_letters == 3
+    assert main(["replay", configured(tmp_path, format="jsonl")]) == 0
+    assert facts_of(spool.spool, 0, START).dead_letters == 0
 
 
 def test_a_replay_that_was_killed_before_the_dead_letters_were_gone_writes_the_same_file(
