@@ -82,6 +82,7 @@ _DELETION_POLICY = re.compile(
     r",\s*ROW\s+DELETION\s+POLICY\s*\(\s*OLDER_THAN\s*\([^)]*\)\s*\)|\s+TTL\s+INTERVAL\s+'[^']*'\s+ON\s+(?:\"[^\"]+\"|\w+)",
     re.IGNORECASE,
 )
+_CASCADE = re.compile(r"\s+ON\s+DELETE\s+CASCADE", re.IGNORECASE)
 """Rows leave the destination when they leave the source."""
 
 
@@ -206,7 +207,8 @@ def creating(
     """The statements that create tables, by table; under an empty name what comes before and after them all.
 
     They come without policies that delete old rows, which would delete those that the source has written again. Foreign
-    keys follow once all tables are there; those to tables that the destination does not have are left out.
+    keys follow once all tables are there; those to tables that the destination does not have are left out. None has ON
+    DELETE CASCADE: it could take a row with it that refers to another one in the source by now.
 
     Args:
         ddl: the statements of the database that has the tables.
@@ -236,7 +238,7 @@ def creating(
         or (kind == "SEQUENCE" and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
     ]
     after = [
-        f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {key[1]}"  # type: ignore[index]
+        f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {_CASCADE.sub('', key[1])}"  # type: ignore[index]
         for statement in of_tables.values()
         for key in _FOREIGN_KEY.finditer(statement)
         if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2])) in known

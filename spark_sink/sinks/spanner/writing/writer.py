@@ -5,11 +5,12 @@ halves are tried, down to one transaction, which becomes dead letters whole.
 
 Mode ``rows`` commits the rows of a unit in any number of commits, table by table, several at a time. Of a commit that
 Spanner refuses the halves are tried, down to one row. Rejected rows are tried again after all others, as long as that
-helps, because a row may have to wait for another one (a unique index, a reference). The rest are dead letters.
+helps, because a row may have to wait for another one (a unique index, a reference). The rest are dead letters. They are
+tried before the last deletes, too, which take with them what still refers to their rows (``ON DELETE CASCADE``).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,12 +20,21 @@ import grpc
 
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.config import Applying
-from spark_sink.sinks.spanner.writing.mutations import BYTES, CELLS, DELETE, MOST_CELLS, RowMutation, commits, encoded
+from spark_sink.sinks.spanner.writing.mutations import (
+    BYTES,
+    CELLS,
+    DELETE,
+    MOST_CELLS,
+    Level,
+    RowMutation,
+    commits,
+    encoded,
+)
 from spark_sink.sinks.spanner.writing.planning import WritePlan, WritePlanner, is_of_user
 from spark_sink.sinks.spanner.writing.progress import AppliedProgress
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow
 from spark_sink.sinks.spanner.writing.transactions import THREADS, RefusedWriteError
-from spark_sink.sinks.spanner.writing.units import Unit
+from spark_sink.sinks.spanner.writing.units import Unit, UnitPosition
 
 _REASON = 500
 """Characters of a reason."""
@@ -133,15 +143,23 @@ class UnitWriter:
 
     def _rows(self, unit: Unit) -> Iterator[WrittenUnits]:
         plan = self._planner.plan(unit)
-        refused: Refused = []
-        for level in plan.levels.in_order():
-            for found in self._threads.map(self._commit, list(commits(level))):
-                refused += found
-            self._progress.settle(unit.start)
-        refused = self._again(refused)
+        levels = plan.levels
+        refused = self._each_of((*levels.deletes, *levels.writes), unit.start)
+        if levels.last_deletes:  # they may take with them a row that referred to theirs, and does no longer
+            refused = self._again(refused)
+        refused = self._again(refused + self._each_of(levels.last_deletes, unit.start))
         rejected = self._rejected(plan, refused)
         yield WrittenUnits(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
         self._progress.advance(unit.start, unit.end, complete=unit.complete)
+
+    def _each_of(self, levels: Iterable[Level], at: UnitPosition) -> Refused:
+        """Commits levels, one after another; returns what is refused."""
+        refused: Refused = []
+        for level in levels:
+            for found in self._threads.map(self._commit, list(commits(level))):
+                refused += found
+            self._progress.settle(at)
+        return refused
 
     def _commit(self, rows: Sequence[RowMutation]) -> Refused:
         """Commits rows, or those of them that Spanner does not refuse; returns the others."""

@@ -111,6 +111,36 @@ def test_a_row_that_refers_to_another_one_now_is_not_deleted_with_the_old_one(
     assert replica.rejected() == {}
 
 
+def test_a_row_that_had_to_wait_for_a_unique_value_is_not_deleted_with_the_one_that_it_referred_to(
+    database: MakeDatabase, spool: SpoolMaker
+) -> None:
+    replica = shop(database, spool, "rows", on_delete=" ON DELETE CASCADE")
+    replica.sample.run_ddl(
+        "ALTER TABLE Orders ADD COLUMN Number INT64", "CREATE UNIQUE NULL_FILTERED INDEX Numbers ON Orders (Number)"
+    )
+    orders = (*COLUMNS["Orders"], column("Number", 3))
+
+    def order(key: int, number: int, mod_type: str, place: int = 0) -> DataChangeRecord:
+        values = f'{{"CustomerId":"2","Number":"{number}"}}'
+        at = 10 if mod_type == "INSERT" else 20
+        return change(at, "Orders", f'{{"Id":"{key}"}}', values, mod_type, place, column_types=orders)
+
+    spool.seal(order(6, 11, "INSERT"))
+    replica.apply(first=2)
+    missing = replace(order(7, 13, "UPDATE", place=2), value_capture_type="NEW_VALUES")
+    spool.seal(
+        order(5, 11, "UPDATE"),
+        order(6, 12, "UPDATE", place=1),
+        missing,  # so that the commit is divided, and the first row is rejected until the second one is written
+        change(20, "Customers", '{"Id":"1"}', "{}", "DELETE", place=3),
+    )
+    replica.apply(first=3)
+    assert replica.rows("Customers", "Id", "Name") == [(2, "b")]
+    assert replica.rows("Orders", "Id", "CustomerId", "Number") == [(5, 2, 11), (6, 2, 12)]
+    assert replica.rows("Items", "Id", "Item") == [(5, 1)]
+    assert [len(reasons) for reasons in replica.rejected().values()] == [1]
+
+
 A = (column("Id", 1, of_key=True),)
 B = (*A, column("BId", 2, of_key=True))
 C = (column("CId", 1, of_key=True), column("Id", 2), column("BId", 3))

@@ -28,6 +28,7 @@ def test_tables_are_created_without_policies_that_delete_old_rows() -> None:
 
 
 def test_foreign_keys_follow_once_their_tables_are_there_and_others_are_left_out() -> None:
+    """None deletes rows, because the stream reports them, and a row may refer to another one by then."""
     first = (
         "CREATE TABLE A (\n  Id INT64,\n  B INT64,\n  X INT64,\n  CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)"
         " ON DELETE CASCADE,\n  FOREIGN KEY(X) REFERENCES Unwatched(Id),\n) PRIMARY KEY(Id)"
@@ -39,7 +40,7 @@ def test_foreign_keys_follow_once_their_tables_are_there_and_others_are_left_out
         "A": ["CREATE TABLE A (\n  Id INT64,\n  B INT64,\n  X INT64,\n) PRIMARY KEY(Id)"],
         "s.B": [
             "CREATE TABLE s.B (Id INT64) PRIMARY KEY(Id)",
-            "ALTER TABLE A ADD CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id) ON DELETE CASCADE",
+            "ALTER TABLE A ADD CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)",
             'ALTER TABLE s.B ADD CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")',
         ],
     }
