@@ -89,6 +89,9 @@ class SpannerConfig(ServerOptions, SinkConfig):
         for name in value:
             if not all(name.rpartition(".")[::2]):
                 raise ValueError(f"{name!r} is not table.column")
+        there = [(name.rpartition(".")[0], column.lower()) for name, column in value.items()]
+        if shared := sorted({f"{column} of {table}" for table, column in there if there.count((table, column)) > 1}):
+            raise ValueError(f"several columns would be {', '.join(shared)}: one column cannot have the values of two")
         return value
 
     @field_validator("transaction_tag")

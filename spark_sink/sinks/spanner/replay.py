@@ -159,12 +159,12 @@ class _SpannerReplay:
             return _all(rows, f"{why}: replay it after a later one, or remove it if the table was dropped")
         there = self._connection.there
         omissions = omissions_of(self._of, self._creation, self._target, self._tables, self._applying, there)
-        planner = WritePlanner(self._applying, there.tables, {**self._keys, table: schema.primary_keys}, omissions)
+        keys, columns = {**self._keys, table: schema.primary_keys}, {table: [one.name for one in schema.columns]}
+        planner = WritePlanner(self._applying, there.tables, keys, omissions, columns)
         last: Mapping[Key, LastChange] = {}
         if self._applying.metadata and not planner.why_not(table, ()):
             known = there.tables[self._applying.table(table)]
-            keys = [row.key for row in found.values()]
-            last = last_changes(self._target, self._applying, known, schema, keys)
+            last = last_changes(self._target, self._applying, known, schema, [row.key for row in found.values()])
         rejected += self._written(planner, _changes(rows, found, now, last, schema.key))
         if len(rejected) < rows.num_rows and not planner.why_not(table, ()):
             self._has_written.add(table)

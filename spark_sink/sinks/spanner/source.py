@@ -158,12 +158,14 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
         if position >= end:
             return
         known = KnownTables(spool)
-        keys = {name: known.newest(name).primary_keys for name in known.names()}
+        tables = {name: known.newest(name) for name in known.names()}
+        keys = {name: schema.primary_keys for name, schema in tables.items()}
+        columns = {name: [column.name for column in schema.columns] for name, schema in tables.items()}
         dead_letters = DeadLetters(place.dead_letters, former=FORMER_NAMES)
         events = EventsByPlace(spool, manifests)
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
-        planner = WritePlanner(partition.applying, there.tables, keys, omissions)
+        planner = WritePlanner(partition.applying, there.tables, keys, omissions, columns)
         writer = UnitWriter(planner, progress, partition.applying)
         try:
             at = position

@@ -103,14 +103,16 @@ class Omissions:
             self._decided[schema_key] = self._decide(self._schema(schema_key))
         return self._decided[schema_key]
 
-    def is_gone(self, table: str) -> bool:
-        """True if the source no longer has a table.
+    def is_gone(self, table: str, column: str | None = None) -> bool:
+        """True if the source no longer has a table, or a column of it.
 
         Raises:
             SpannerCdcError: a database cannot be reached, or refuses it.
         """
         source = self._looked().source
-        return source is not None and table not in source
+        if source is None:
+            return False
+        return table not in source or (column is not None and column not in source[table].types)
 
     @property
     def may_relax(self) -> bool:

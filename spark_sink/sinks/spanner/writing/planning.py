@@ -41,6 +41,7 @@ class WritePlanner:
         tables: the destination's.
         keys: the columns of each key, of the source's tables.
         omissions: decides what of changes is left out; None: nothing.
+        columns: all columns of the source's tables, as far as they are known.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class WritePlanner:
         tables: Mapping[str, DestinationTable],
         keys: Mapping[str, Sequence[str]],
         omissions: Omissions | None = None,
+        columns: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._applying = applying
         self._tables = tables
         self._keys = keys
         self._omissions = omissions
+        self._columns = columns or {}
         self._sources: dict[str, list[str]] = defaultdict(list)
         for source in sorted(keys):
             self._sources[applying.table(source)].append(source)
@@ -104,6 +107,8 @@ class WritePlanner:
             others = [one for one in others if not self._omissions.is_gone(one)]
         if others:
             return f"table {name} of the destination would have the rows of {table} and of {', '.join(others)}"
+        if shared := self._of_two(table, columns):
+            return f"column {shared[0]} of table {name} of the destination would have the values of {shared[1]}"
         wanted = {self._applying.column(table, column) for column in columns} - (known.generated & {*known.key})
         if missing := sorted({*wanted, *(METADATA if self._applying.metadata else ())} - known.columns):
             return f"table {name} of the destination has no column {', '.join(missing)} that can be written"
@@ -111,6 +116,28 @@ class WritePlanner:
         if sorted(key) != sorted(known.key):
             return f"the key of table {name} of the destination is {', '.join(known.key)}, not {', '.join(key)}"
         return ""
+
+    def _of_two(self, table: str, columns: Collection[str]) -> tuple[str, str] | None:
+        """The first column of the destination that would be two of a table, with their names; else None.
+
+        One that only its capitals distinguish from another one was dropped before that was added.
+        """
+        if not any(name.rpartition(".")[0] == table for name in self._applying.columns):
+            return None
+        there: dict[str, dict[str, str]] = defaultdict(dict)
+        for column in (*self._columns.get(table, ()), *columns):
+            there[self._applying.column(table, column).lower()][column.lower()] = column
+        for column in columns:
+            target = self._applying.column(table, column)
+            others = there[target.lower()].values()
+            if len(others) > 1:
+                names = sorted(one for one in others if one in columns or not self._is_gone(table, one))
+                if len(names) > 1:
+                    return target, " and of ".join(names)
+        return None
+
+    def _is_gone(self, table: str, column: str) -> bool:
+        return self._omissions is not None and self._omissions.is_gone(table, column)
 
     def _conflict(self, table: str, columns: Collection[str]) -> str:
         if not columns:

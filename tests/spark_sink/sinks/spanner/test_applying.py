@@ -10,6 +10,7 @@ from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.changes import changes_of
+from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.source import applied
 from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 from spark_sink.sinks.spanner.writing.units import UnitPosition
@@ -164,6 +165,33 @@ def test_tables_and_columns_may_have_other_names(database: MakeDatabase, dialect
     spool.seal(record(START + SECOND, [1], table="Names", columns=columns, values={"Label": "x"}, mod_type="DELETE"))
     replica.apply()
     assert replica.rows("Artists", "Id", "Name") == [(2, "x")]
+
+
+def test_two_columns_of_the_source_never_become_one(database: MakeDatabase, spool: SpoolMaker, mode: str) -> None:
+    """The source has got a column of that name since, and changes have one of them or both."""
+    sample = database()
+    sample.run_ddl("CREATE TABLE Vocalists (Id INT64, FullName STRING(MAX)) PRIMARY KEY (Id)")
+    with sample.database.batch() as batch:
+        batch.insert("Vocalists", ("Id", "FullName"), [(1, "a"), (2, "b")])
+    replica = Replica(sample, spool, mode=mode, columns={"Vocalists.Name": "FullName"})
+    columns = (KEY, NAME, ColumnType("FullName", '{"code":"STRING"}', False, 3))
+
+    def named(at: int, key: int, **values: object) -> DataChangeRecord:
+        made = record(START + at * SECOND, [key], table="Vocalists", columns=columns, values=values, mod_type="UPDATE")
+        return replace(made, value_capture_type="NEW_VALUES")
+
+    spool.seal(named(1, 1, Name="x", FullName="y"), named(2, 2, Name="z"), named(3, 2, FullName="z"))
+    replica.apply()
+    assert replica.rows("Vocalists", "Id", "FullName") == [(1, "a"), (2, "b")]
+    why = "column FullName of table Vocalists of the destination would have the values of FullName and of Name"
+    (reasons,) = replica.rejected().values()
+    assert len(reasons) == 3
+    assert all(why in reason for reason in reasons)
+
+
+def test_options_that_give_two_columns_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"several columns would be x of Singers: one column cannot have the values"):
+        SpannerConfig.model_validate({"database": "d", "columns": {"Singers.A": "X", "Singers.B": "x"}})
 
 
 def test_rows_have_their_commit_timestamp_and_sequence_number_by_option(
