@@ -251,7 +251,7 @@ class _BigQueryReplay:
         self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, name: str
     ) -> tuple[Rejections, str]:
         """Writes rows; returns the rejected ones, and the stream or the staging tables of the others."""
-        writer = row_writer(self._target, table, table_options, name, self._spool.schema)
+        writer = row_writer(self._target, table, table_options, name, self._spool)
         rejected: Rejections = []
         first = 0
         for part in slices_of(rows, SLICE):

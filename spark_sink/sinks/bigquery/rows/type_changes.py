@@ -5,15 +5,15 @@ whose schema gives a column another type is rejected if it has a value there. Wh
 only its key.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import orjson
 import pyarrow as pa
 
 from connector.core.column_kinds import ColumnKind, Layout
-from connector.core.schemas import TableSchema
 from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
+from connector.spool.reading import Spool
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, TableColumn, bigquery_table
 
 Rejections = list[tuple[int, str]]
@@ -26,15 +26,13 @@ class FormerTypes:
     Args:
         table: the table.
         table_options: the options that decide its columns.
-        schema: the schema that a key names.
+        spool: has the schemas that keys name.
     """
 
-    def __init__(
-        self, table: BigQueryTable, table_options: BigQueryTableOptions, schema: Callable[[str], TableSchema]
-    ) -> None:
+    def __init__(self, table: BigQueryTable, table_options: BigQueryTableOptions, spool: Spool) -> None:
         self._table = table
         self._table_options = table_options
-        self._schema = schema
+        self._spool = spool
         self._keys = frozenset(column.name for column in table.columns if column.is_key)
         self._changed: dict[str, Mapping[str, str]] = {}
 
@@ -61,12 +59,7 @@ class FormerTypes:
     def _changes(self, key: str) -> Mapping[str, str]:
         """The reasons why columns with another type or name in an earlier schema cannot be read, by column."""
         if key not in self._changed:
-            try:
-                then = {
-                    column.name: column for column in bigquery_table(self._schema(key), self._table_options).columns
-                }
-            except SpoolError:  # a schema of another spool is not known
-                then = {}
+            then = self._columns(key)
             now = {column.name: column for column in self._table.columns}
             respelled = {name.lower(): name for name in now if name not in then}
             self._changed[key] = {
@@ -80,6 +73,16 @@ class FormerTypes:
                 if name not in now and name.lower() in respelled
             }
         return self._changed[key]
+
+    def _columns(self, key: str) -> Mapping[str, TableColumn]:
+        """The columns of a schema by name; none where the schema is another spool's."""
+        try:
+            schema = self._spool.schema(key)
+        except SpoolError:
+            if self._spool.has_schema(key):
+                raise  # its values would be read by the wrong types
+            return {}
+        return {column.name: column for column in bigquery_table(schema, self._table_options).columns}
 
     def _only_key(self, payload: str) -> str:
         return orjson.dumps({name: value for name, value in _row(payload).items() if name in self._keys}).decode()

@@ -191,7 +191,7 @@ class PartWriter:
         start = start_of_sink(spool, self.consumer)
         named = " ".join([str(_LINES), self.options.to_text(), *([start.id] if start else [])])
         digest = blake2b(named.encode(), digest_size=4).hexdigest()
-        rows = row_writer(self.target, made, self.options.table_options, f"{name}_{digest}", spool.schema)
+        rows = row_writer(self.target, made, self.options.table_options, f"{name}_{digest}", spool)
         return TableWriter(table, dead_letters, kept, rows)
 
 

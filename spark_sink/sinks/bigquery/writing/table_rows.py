@@ -5,12 +5,12 @@ result a load job takes.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
-from connector.core.schemas import TableSchema
+from connector.spool.reading import Spool
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.loads import Loading
@@ -230,7 +230,7 @@ def row_writer(
     table: BigQueryTable,
     table_options: BigQueryTableOptions,
     name: str,
-    schema: Callable[[str], TableSchema],
+    spool: Spool,
 ) -> RowWriter:
     """The writer of a table's rows, by mode.
 
@@ -239,7 +239,7 @@ def row_writer(
         table: the table.
         table_options: the options that decide its columns.
         name: names these rows and these options, and no others.
-        schema: the schema that a key names.
+        spool: has the schemas that the rows were written with.
     """
     rows: RowWriter
     if table_options.mode == MERGE_LOAD:
@@ -247,4 +247,4 @@ def row_writer(
     else:
         writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
         rows = _StreamedRows(writer, builder, pending=table_options.mode != MERGE)
-    return _ReadableRows(rows, FormerTypes(table, table_options, schema))
+    return _ReadableRows(rows, FormerTypes(table, table_options, spool))

@@ -3,13 +3,22 @@
 Only that table is stopped; its rows are dead letters, which are replayed after the repair.
 """
 
+from pathlib import Path
+from typing import NoReturn
+
 import pytest
 
 from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
+from connector.core.timestamps import SECOND
+from connector.errors import SpoolError
+from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.commit_log import CommitLog
+from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, bigquery_table
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from tests.local_bigquery import LocalBigQuery
@@ -35,7 +44,7 @@ from tests.spark_sink.sinks.bigquery.tables.edits import (
     replay,
     typed,
 )
-from tests.spark_sink.spools import KEY, NAME
+from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 # What does not fit any more
 
@@ -274,3 +283,22 @@ def test_fields_are_compared_without_their_case(bigquery_double: BigQueryDouble,
     seal([2])
     scenario.run()
     assert [row["NAME"] for row in scenario.rows("Singers")] == ["n"]
+
+
+def test_a_schema_that_cannot_be_read_is_not_taken_for_one_without_changed_types(tmp_path: Path) -> None:
+    spool = SpoolMaker(tmp_path / "spool")
+    spool.seal(record(START + SECOND, [1]))
+    (manifest,) = spool.spool.manifests(1, 1)
+    (rows,) = spool.spool.batches(manifest.files[0])
+    options = BigQueryTableOptions("ds", "append-only")
+    types = FormerTypes(bigquery_table(TableSchema.of("Singers", [KEY, BYTES]), options), options, spool.spool)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spool, "schema", lambda self, key: raising(SpoolError(f"{self.path}: {key} cannot be read")))
+        with pytest.raises(SpoolError, match="cannot be read"):
+            types.sift(rows)
+    _, kept, rejected = types.sift(rows)
+    assert (kept, [index for index, _ in rejected]) == ([], [0])
+
+
+def raising(error: Exception) -> NoReturn:
+    raise error
