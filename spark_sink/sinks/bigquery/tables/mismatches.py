@@ -29,11 +29,17 @@ def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
         existing: as it is.
     """
     fixed = _names((*existing.primary_key, *existing.clustering))
+    others = {column.field.name for column in table.columns if not column.is_key}
     for field in table.fields:
         there = existing.fields.get(field.name.lower())
         if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
             way = _recreated(name) if field.name.lower() in fixed else _retyped(name, table, there, field)
             yield f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}: {way}"
+        elif there is not None and there.required and field.name in others:
+            yield (
+                f"column {field.name} cannot be NULL in BigQuery, and a change may lack it:"
+                f" ALTER TABLE `{name}` ALTER COLUMN {there.name} DROP NOT NULL"
+            )
     if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
         key = ", ".join(table.primary_key)
         way = _recreated(name)

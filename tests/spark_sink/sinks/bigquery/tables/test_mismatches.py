@@ -1,6 +1,7 @@
 """A stopped table's reason recommends what BigQuery accepts: its statements are run on the strict double."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from google.cloud import bigquery
@@ -11,7 +12,7 @@ from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.client import ExistingTable
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
-from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Field, bigquery_table
+from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Field, Mode, bigquery_table
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import Delivered, Scenario, ids_of
 from tests.spark_sink.sinks.bigquery.tables.edits import (
     STREAMED,
@@ -135,3 +136,14 @@ def test_a_clustered_column_of_a_table_without_a_key_is_not_advised_to_be_rename
     assert clustered.startswith("column Id is INT64 in BigQuery, and would be STRING: drop the table there")
     (free,) = mismatches("p.d.T", table, ExistingTable(fields, (), None))
     assert free.startswith("column Id is INT64 in BigQuery, and would be STRING: ALTER TABLE `p.d.T` RENAME COLUMN Id")
+
+
+@pytest.mark.parametrize("mode", ["merge", "merge-load", "append-only"])
+def test_a_column_that_cannot_be_null_is_not_kept_but_a_key_may_be_so(mode: Mode) -> None:
+    table = bigquery_table(TableSchema.of("T", [TEXT_KEY, NAME]), BigQueryTableOptions("d", mode))
+    fields = {field.name.lower(): replace(field, required=True) for field in table.fields}
+    (reason,) = mismatches("p.d.T", table, ExistingTable(fields, table.primary_key, None))
+    assert reason == (
+        "column Name cannot be NULL in BigQuery, and a change may lack it: ALTER TABLE `p.d.T` ALTER COLUMN Name DROP"
+        " NOT NULL"
+    )
