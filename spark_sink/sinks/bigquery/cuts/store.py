@@ -123,9 +123,13 @@ class BigQueryCuts(CutStore):
         return ((name, record) for name, record in records.items() if record.columns and record.mode in ("", mode))
 
     def _create_views(self, records: Iterable[TableRecord]) -> None:
-        """Creates the views that this process has not created, with the columns that their tables have now."""
+        """Creates the views that this process has not created, with the columns that their tables have now.
+
+        Older programs recorded no schema of a table. It gets its view once it has another change.
+        """
+        known = [record for record in records if record.schema_key]
         with ThreadPoolExecutor(_AT_A_TIME) as threads:
-            list(threads.map(self._create_view, records))
+            list(threads.map(self._create_view, known))
 
     def _create_view(self, record: TableRecord) -> None:
         schema = self._spool.schema(record.schema_key)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from connector.config import validated
@@ -197,6 +198,28 @@ def test_a_view_gets_the_columns_that_its_table_gets(
     deliver(scenario)
     (found,) = scenario.query("SELECT * EXCEPT (datastream_metadata) FROM `{}.Singers_at_cut` WHERE Id = 2")
     assert {**found, "Born": str(found["Born"])} == {"Id": 2, "Name": "n", "Born": "2000-01-01"}
+
+
+def test_a_table_whose_record_knows_no_schema_holds_up_no_cut_and_has_a_view_from_its_next_change_on(
+    local_bigquery: LocalBigQuery, make_scenario: MakeScenario
+) -> None:
+    scenario = make_scenario(local_bigquery, "append-only")
+    seal = Sealing(scenario)
+    seal([1], "Singers", "Other")
+    deliver(scenario)
+    path = Path(scenario.maker.path, "consumers", "bigquery.tables")
+    document = orjson.loads(path.read_bytes())
+    for table in document["tables"].values():
+        del table["schema_key"]
+    path.write_bytes(orjson.dumps(document))
+    scenario.options["views"] = True
+    seal([2], "Other")
+    deliver(scenario)
+    assert [row["epoch"] for row in rows(scenario)] == [1, 2]
+    assert len(scenario.query("SELECT Id FROM `{}.Other_at_cut`")) == 2
+    seal([2])
+    deliver(scenario)
+    assert len(scenario.query("SELECT Id FROM `{}.Singers_at_cut`")) == 2
 
 
 @pytest.mark.parametrize("mode", ["merge", "merge-load"])
