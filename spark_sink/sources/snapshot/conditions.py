@@ -1,8 +1,9 @@
 """Filters of Spark as conditions in Spanner's SQL, where Spanner selects the same rows as Spark. Pure.
 
 What is left to Spark: floating-point numbers (in Spark NaN equals itself and is the largest), bytes, columns that are
-text in Spark but not in Spanner, comparisons of strings in the PostgreSQL dialect, and arrays. A timestamp in Spark has
-microseconds, so that the nanoseconds between two of them belong to the first.
+text in Spark but not in Spanner, comparisons of strings in the PostgreSQL dialect, arrays, and what would make the
+statement larger than Spanner takes. A timestamp in Spark has microseconds, so that the nanoseconds between two of them
+belong to the first.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +44,12 @@ _COMPARISONS: Mapping[type[Filter], str] = {
     GreaterThanOrEqual: ">=",
 }
 
+MOST_VALUES = 200
+"""Values in all conditions of a statement: each takes up to four of the 1,000 function calls that Spanner allows."""
+
+MOST_CHARACTERS = 100_000
+"""Characters of all conditions of a statement, which may have 1,000,000."""
+
 
 class Conditions:
     """Writes the conditions of a table's columns.
@@ -56,6 +63,21 @@ class Conditions:
         self._dialect = dialect
         self._columns = columns
         self._literals = _LITERALS[dialect.name]
+
+    def pushed(self, filters: Iterable[Filter]) -> tuple[str, list[Filter]]:
+        """The condition of the filters that Spanner evaluates, empty if there are none; and the others, for Spark."""
+        written: list[str] = []
+        left: list[Filter] = []
+        values = characters = 0
+        for one in filters:
+            fits = values + _values_in(one) <= MOST_VALUES
+            sql = self.sql(one) if fits else None
+            if sql is None or characters + len(sql) > MOST_CHARACTERS:
+                left.append(one)
+                continue
+            written.append(sql)
+            values, characters = values + _values_in(one), characters + len(sql)
+        return " AND ".join(written), left
 
     def sql(self, of: Filter) -> str | None:
         """The condition that is true for the same rows as the filter, or None if Spark must evaluate it."""
@@ -112,6 +134,16 @@ class Conditions:
     def _timestamp(self, value: datetime) -> str:
         text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
         return f"TIMESTAMP '{text}Z'" if self._dialect.name == "googlesql" else f"'{text}Z'::timestamptz"
+
+
+def _values_in(of: Filter) -> int:
+    """The values that a filter compares a column with; 1 for a filter without any."""
+    match of:
+        case Not(child):
+            return _values_in(child)
+        case In(_, values):
+            return len(values)
+    return 1
 
 
 def _boolean(value: object) -> str | None:

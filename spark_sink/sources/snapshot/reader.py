@@ -125,6 +125,5 @@ class PushingSnapshotReader(SnapshotReader):
         from spark_sink.sources.snapshot.conditions import Conditions, comparable  # PySpark 4.0 has no filters
 
         conditions = Conditions(self._planned.dialect, comparable(self._planned.columns))
-        written = [(one, conditions.sql(one)) for one in filters]
-        self._condition = " AND ".join(sql for _, sql in written if sql is not None)
-        return [one for one, sql in written if sql is None]
+        self._condition, left = conditions.pushed(filters)
+        return left

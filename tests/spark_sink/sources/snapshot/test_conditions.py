@@ -32,7 +32,7 @@ from connector.spanner.snapshot.partitions import Snapshot
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.reading import read_partition
 from emulator import Emulator
-from spark_sink.sources.snapshot.conditions import Conditions, comparable
+from spark_sink.sources.snapshot.conditions import MOST_CHARACTERS, MOST_VALUES, Conditions, comparable
 from spark_sink.sources.snapshot.options import SnapshotOptions
 from tests.integration.servers import emulator
 from tests.spark_sink.sources.snapshot.samples import UNUSUAL, WHEN, sample_databases
@@ -191,3 +191,16 @@ def test_conditions_of_postgresqls_oid_are_left_to_spark() -> None:
     conditions = Conditions(POSTGRESQL, comparable(columns))
     assert conditions.sql(EqualTo(("Id",), 5)) == "\"Id\" = CAST('5' AS bigint)"
     assert conditions.sql(EqualTo(("Oid",), 5)) is None
+
+
+@pytest.mark.parametrize("dialect", [GOOGLESQL, POSTGRESQL], ids=lambda dialect: dialect.name)
+def test_filters_of_more_values_or_text_than_a_statement_may_have_are_left_to_spark(dialect: Dialect) -> None:
+    columns = {name: SpannerType.parse(f'{{"code":"{code}"}}') for name, code in (("N", "INT64"), ("Id", "STRING"))}
+    conditions = Conditions(dialect, columns)
+    few, many = In(("N",), tuple(range(MOST_VALUES - 1))), In(("N",), tuple(range(MOST_VALUES + 1)))
+    one, other, long = EqualTo(("N",), 1), EqualTo(("N",), 2), EqualTo(ID, "a" * MOST_CHARACTERS)
+    assert conditions.pushed([]) == ("", [])
+    assert conditions.pushed([many, Not(many), long, one]) == (conditions.sql(one), [many, Not(many), long])
+    assert conditions.pushed([few, one, other]) == (f"{conditions.sql(few)} AND {conditions.sql(one)}", [other])
+    texts = [EqualTo(ID, letter * (MOST_CHARACTERS // 2)) for letter in "ab"]
+    assert conditions.pushed(texts) == (conditions.sql(texts[0]), texts[1:])
