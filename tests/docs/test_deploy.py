@@ -55,11 +55,23 @@ def test_the_dashboard_shows_the_chosen_daemons_and_the_alerts_name_theirs() -> 
     assert all("$labels.instance" in rule["annotations"]["summary"] for rule in group["rules"])
 
 
+def unit() -> RawConfigParser:
+    """The unit of systemd."""
+    found = RawConfigParser(strict=False)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read(DEPLOY / "spanner-cdc.service")
+    return found
+
+
+def test_the_unit_heals_after_an_outage_of_any_length() -> None:
+    assert unit()["Unit"]["StartLimitIntervalSec"] == "0", "systemd would give up"
+    service = unit()["Service"]
+    assert service["Restart"] == "on-failure"
+    assert int(service["RestartSec"]) >= 30, "a day of attempts would flood the log"
+
+
 def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> None:
-    unit = RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "spanner-cdc.service")
-    service = unit["Service"]
+    service = unit()["Service"]
     assert unknown(service["ExecStart"].partition("spanner-cdc/bin/spanner-cdc ")[2]) == []
     final = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert final == {ConfigurationError.exit_code, DataLostError.exit_code, FAILED_PERMANENTLY}
