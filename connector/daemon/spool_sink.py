@@ -123,7 +123,12 @@ class SpoolSink:
         return True
 
     def _all_is_consumed(self) -> bool:
-        """True if only the newest epoch is left, which is never pruned, however large it is."""
+        """True if only the newest epoch is left, which is never pruned, however large it is.
+
+        The numbers of strays are of epochs that this copy of the spool does not have.
+        """
+        if self.writer.strays:
+            return False
         known = consumers.consumers(self.spool)
         return bool(known) and min(consumer.epoch for consumer in known) >= self.writer.epoch
 

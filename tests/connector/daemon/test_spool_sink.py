@@ -110,3 +110,16 @@ def test_what_is_only_kept_goes_before_the_reader_waits_for_a_full_spool(
     (alarm,) = [one for one in raised(metrics, ConsumerStates(spool)) if one.name == "spool_keeps_less"]
     assert alarm.message.startswith("the spool keeps 4s of the 1h that spool.keep says, since 20")
     assert "the spool is full" not in capsys.readouterr().err
+
+
+def test_a_full_spool_is_waited_for_while_a_consumer_is_done_with_epochs_of_a_newer_copy(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path / "spool")
+    initialize(spool, NAME, AT, "now", [SINGERS])
+    writer = writer_of(spool)
+    sealed(writer, 3)
+    consumers.record(spool, "c", 1000, now=NOW)
+    sink = SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    stopping = asyncio.Event()
+    stopping.set()
+    assert not asyncio.run(sink.room(stopping))
+    assert writer.strays == ("c",)
