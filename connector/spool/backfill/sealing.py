@@ -130,19 +130,21 @@ class BackfillWriter:
 
     @property
     def undelivered_bytes(self) -> int:
-        """Bytes of the segments that a consumer has not passed, as the last prune found."""
+        """Bytes of the segments that the sink or another consumer has not passed, as the last prune found."""
         waiting = (files for epoch, files in self._kept.items() if epoch > self._passed)
         return sum(file.bytes for files in waiting for file in files)
 
-    def prune(self) -> int:
+    def prune(self, sink: str) -> int:
         """Deletes the segments of epochs that all consumers have passed; returns the last epoch that all have passed.
 
-        The newest epoch stays, and everything stays while no consumer is known.
+        The newest epoch stays. Everything stays until the sink, whose name is ``sink``, has registered: a query of a
+        user's own may have read all before that.
 
         Raises:
             SpoolInUseError: another process has pruned this spool.
         """
-        self._passed = min((consumer.epoch for consumer in consumers.consumers(self._own)), default=0)
+        known = {consumer.consumer: consumer.epoch for consumer in consumers.consumers(self._own)}
+        self._passed = min(known.values()) if sink in known else 0
         last = min(self._passed, self.epoch - 1)
         deleted = [epoch for epoch in self._kept if epoch <= last]
         if deleted:

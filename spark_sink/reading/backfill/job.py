@@ -144,7 +144,7 @@ class BackfillJob:
         clock, pause = time.monotonic(), self._own.storage.rewrite_interval
         if not now and clock - self._pruned_at < max(_POLL, pause):
             return
-        self._writer.prune()
+        self._writer.prune(self._consumer)
         self._pruned_at = clock
         if not now and clock - self._written_at < max(_REPORT_INTERVAL, pause):
             return

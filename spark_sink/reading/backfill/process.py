@@ -7,6 +7,7 @@ continues after any kill: what is read follows from the spool, and what is deliv
 
 import argparse
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,13 +18,15 @@ from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_names
 from connector.errors import SpoolError
-from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find
+from connector.spool.backfill.records import RecordedBackfill, check_not_continued, find, mark_lost
 from connector.spool.backfill.sealing import discard_continued
 from connector.spool.consumers import consumers, replay_lock
+from connector.spool.consumers import find as find_consumer
 from connector.spool.destinations import keep_destination, sinks_of
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
+from spark_sink.errors import PermanentError
 from spark_sink.own_command import configure_log
 from spark_sink.publishing import publish_without_sink
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
@@ -70,6 +73,7 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
             return
         held.enter_context(sole_writer(found.spool))
         check_not_continued(spool, number)
+        check_all_is_kept(found.spool, delivery.consumer, now=time.time_ns())
         discard_continued(spool, found.document, {*sink_names(), *sinks_of(spool), *sinks_of(found.spool)})
         keep_destination(found.spool, delivery.consumer, destination_of(own))
         job = BackfillJob(
@@ -132,6 +136,26 @@ def check_sink(own: Spool, consumer: str) -> None:
             f"the backfill in {own.path} was started for sink {', '.join(others)}, not {consumer}",
             hint=f"Run it with the configuration of {others[0]} and let it finish, or give {consumer} a spool.path"
             " of its own.",
+        )
+
+
+def check_all_is_kept(own: Spool, sink: str, *, now: int) -> None:
+    """Checks that a sink of which a backfill's spool has no record can still get every row.
+
+    Args:
+        own: the backfill's spool, whose lock is held.
+        sink: its name as a consumer.
+        now: Unix nanoseconds.
+
+    Raises:
+        PermanentError: segments were deleted before. The backfill is recorded as lost.
+    """
+    if own.floor() > 1 and find_consumer(own, sink) is None:
+        why = f"epochs before {own.floor()} are deleted, and there is no record that sink {sink} has delivered them"
+        mark_lost(own, why, now=now)
+        raise PermanentError(
+            f"the backfill in {own.path} cannot be delivered: {why}",
+            hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
 
 

@@ -19,6 +19,7 @@ OF_ERRORS = {
         "new sink write it again."
     ),
     "NoSuchTableError": "Choose a timestamp at which the table or column existed, or leave it out.",
+    "PermanentError": "Every restart meets it again: mend what the line names first.",
     "PlacementLostError": (
         "Continue after the gap that the line names. Rows of the placement that are elsewhere now come with the next"
         " backfill. Drop placements while the reader runs."

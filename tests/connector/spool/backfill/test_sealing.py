@@ -119,11 +119,11 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
         writer = opened(own, document)
         for partition in range(3):
             seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
-        assert writer.prune() == 0
+        assert writer.prune("files") == 0
         assert len(own.storage.list("segments")) == 3
         consumers.register(own, "files", now=T)
         consumers.record(own, "files", 2, now=T)
-        assert writer.prune() == 2
+        assert writer.prune("files") == 2
         assert own.floor() == 3
         assert [name[:20] for name in own.storage.list("segments")] == [f"{3:020d}"]
         assert len(own.storage.list("manifests")) == 3
@@ -131,12 +131,29 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
 
         after_restart = opened(own, document)
         assert [one.part.partition for one in after_restart.sealed] == [0, 1, 2]
-        assert after_restart.prune() == 2
+        assert after_restart.prune("files") == 2
         assert after_restart.undelivered_bytes == writer.undelivered_bytes > 0
         consumers.record(own, "files", 3, now=T)
-        assert after_restart.prune() == 3
+        assert after_restart.prune("files") == 3
         assert after_restart.undelivered_bytes == 0
         assert len(own.storage.list("segments")) == 1, "the newest epoch stays"
+
+
+def test_no_segment_is_deleted_before_the_sink_has_registered_whatever_others_have_read() -> None:
+    with backfill("A") as (spool, own, document):
+        planned(spool, document, {"A": 3})
+        writer = opened(own, document)
+        for partition in range(3):
+            seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+        consumers.record(own, "mine", 3, now=T)
+        assert writer.prune("files") == 0
+        assert writer.undelivered_bytes > 0
+        assert own.floor() == 1
+        assert len(own.storage.list("segments")) == 3
+        assert consumers.register(own, "files", now=T).epoch == 0, "it delivers every epoch"
+        consumers.record(own, "files", 1, now=T)
+        assert writer.prune("files") == 1
+        assert own.floor() == 2
 
 
 def test_a_continued_backfill_keeps_no_segments_but_those_of_a_query_of_ones_own() -> None:
