@@ -2,9 +2,10 @@
 
 A wave is a Spark job with a task for each of some partitions. Once it has ended, its partitions are sealed. So a
 driver that is killed has to read one wave again. The next wave waits while the spool is full. Between
-and during waves the segments that the sink has delivered are deleted, and the progress is reported.
+and during waves the segments that all consumers have read are deleted, and the progress is reported.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -44,6 +45,9 @@ _POLL = 0.25
 _REPORT_INTERVAL = 1.0
 """Seconds between two reports of the progress."""
 
+_WARN_INTERVAL = 60.0
+"""Seconds between two warnings of a consumer that the next wave waits for."""
+
 _WAVES = 2
 """Tasks of a wave for each core: more would be repeated by a restart, fewer leave cores idle at its end."""
 
@@ -69,7 +73,7 @@ class BackfillJob:
         spark: a session.
         source: the change stream.
         stream_name: the configured stream name, or None.
-        max_bytes: of undelivered segments, from which on no wave is started.
+        max_bytes: of segments that a consumer has not read, from which on no wave is started.
         document: the backfill.
         feed: its spool, whose lock is held.
         consumer: the sink's name in that spool: what it is done with is delivered, whoever else reads the spool.
@@ -214,12 +218,29 @@ class BackfillJob:
         self._plan(tables)
 
     def _has_room(self, stopping: threading.Event) -> bool:
-        """Waits until the sink has delivered enough; False if ``stopping`` was set before."""
+        """Waits until all consumers have read enough; False if ``stopping`` was set before."""
+        since = time.monotonic()
         while self._undelivered() and self._undelivered() + self._largest >= self._max_bytes:
             if stopping.wait(_POLL):
                 return False
             self.report()
+            if time.monotonic() - since >= _WARN_INTERVAL:
+                since = time.monotonic()
+                self._warn_of_slower_consumer()
         return True
+
+    def _warn_of_slower_consumer(self) -> None:
+        """Logs which query of a user's own is behind the sink, if one is: it may have ended for good."""
+        known = {one.consumer: one.epoch for one in consumers.consumers(self._own)}
+        slowest = min(known, key=lambda name: known[name], default=self._consumer)
+        if known.get(slowest, 0) < known.get(self._consumer, 0):
+            say(
+                f"the backfill waits for room in {self._own.path}: consumer {slowest} is at epoch {known[slowest]},"
+                f" the sink at epoch {known[self._consumer]}. If it will not return: `spanner-cdc spool"
+                f" {self._own.path} --forget {slowest}`",
+                action="backfill_waits_for_a_consumer",
+                level=logging.WARNING,
+            )
 
     def _undelivered(self) -> int:
         return self._writer.undelivered_bytes

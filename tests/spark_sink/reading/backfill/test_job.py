@@ -171,6 +171,28 @@ def test_no_wave_is_started_while_the_spool_is_full(tmp_path: Path) -> None:
         assert len(own.storage.list("segments")) <= 3
 
 
+def test_a_query_of_ones_own_that_keeps_the_spool_full_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark_sink.reading.backfill.job._WARN_INTERVAL", 0.0)
+    with serving() as server:
+        own, document = recorded(server, tmp_path)
+        consumers.register(own, "mine", now=time.time_ns())
+        with job_of(server, own, document, max_bytes=1) as reading:
+            thread = threading.Thread(target=reading.run, args=(threading.Event(),))
+            thread.start()
+            deadline, warnings = time.monotonic() + 300, ""
+            while thread.is_alive():
+                assert time.monotonic() < deadline
+                consumers.record(own, "files", own.latest(), now=time.time_ns())
+                warnings += capsys.readouterr().err
+                if "consumer mine is at epoch 0" in warnings:
+                    consumers.record(own, "mine", own.latest(), now=time.time_ns())
+                thread.join(0.05)
+        assert f"`spanner-cdc spool {own.path} --forget mine`" in warnings
+        assert "consumer files" not in warnings, "a wait for the sink is no fault"
+
+
 def test_a_large_partition_is_several_segments_of_one_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     monkeypatch.setattr(segments, "BATCH_BYTES", 1)
