@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -124,18 +125,20 @@ def create_missing(
         SpannerCdcError: a database cannot be reached, or refuses it.
     """
     there = awaited_destination(target)
-    missing = [table for table in tables if table not in there.tables]
-    lacking = {
-        table: {column for column in columns if column.lower() not in there.tables[table].names}
-        for table, columns in tables.items()
-        if table in there.tables
-    }
+    spelled = {name.lower(): name for name in there.tables}
+    missing = [table for table in tables if table.lower() not in spelled]
+    lacking: dict[str, set[str]] = defaultdict(set)
+    for table, columns in tables.items():
+        if name := spelled.get(table.lower()):
+            lacking[name] |= {column for column in columns if column.lower() not in there.tables[name].names}
     wanted: dict[str, list[str]] = {}
     if missing:
         former = _with_former_keys(source_tables(source) or {}, there)
         wanted = creating(ddl_of(source), missing, ddl_of(target, WRITER), former)
     if any(lacking.values()):
-        wanted |= adding(asyncio.run(_column_types(source)), lacking, there.dialect)
+        types = asyncio.run(_column_types(source))
+        types = {(spelled.get(table.lower(), table), column): kind for (table, column), kind in types.items()}
+        wanted |= adding(types, lacking, there.dialect)
     if not wanted:
         return []
     _make(target, wanted, "the destination refuses to create what the source has")
@@ -158,6 +161,8 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddres
         SpannerCdcError: the database cannot be reached, or refuses any change of its tables.
     """
     there = awaited_destination(target)
+    spelled = {name.lower(): name for name in there.tables}
+    columns = {spelled.get(table.lower(), table): names for table, names in columns.items()}
     types = asyncio.run(_column_types(target, WRITER))
     wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host))
     if wanted:
@@ -194,11 +199,10 @@ def _with_former_keys(source: Mapping[str, SourceTable], there: DestinationDatab
     """The tables that the destination has with another key than the source."""
 
     def key_of(table: SourceTable | DestinationTable) -> list[tuple[str, str]]:
-        return [(column, table.types.get(column, "")) for column in table.key]
+        return [(column.lower(), table.types.get(column, "")) for column in table.key]
 
-    return {
-        name for name, table in source.items() if name in there.tables and key_of(table) != key_of(there.tables[name])
-    }
+    keys = {name.lower(): key_of(table) for name, table in there.tables.items()}
+    return {name for name, table in source.items() if keys.get(name.lower(), key_of(table)) != key_of(table)}
 
 
 def creating(
@@ -218,12 +222,12 @@ def creating(
             would cost its rows.
     """
     statements = list(_created(ddl))
-    known = {(kind, name) for kind, name, _ in _created(there)}
+    known = {(kind, name.lower()) for kind, name, _ in _created(there)}
     of_all = {name: statement for kind, name, statement in statements if kind == "TABLE"}
     wanted: set[str] = set()
     for name in tables:
         line = [name]
-        while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1])) not in known:
+        while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1]).lower()) not in known:
             line.append(_plain(match[1]))  # a parent may have no change yet, under this name
         if match is None or _plain(match[1]) not in former:
             wanted.update(line)
@@ -233,7 +237,7 @@ def creating(
     before = [
         statement
         for kind, name, statement in statements
-        if (kind, name) not in known
+        if (kind, name.lower()) not in known
         if (kind == "SCHEMA" and name in used)
         or (kind == "SEQUENCE" and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
     ]
@@ -241,7 +245,7 @@ def creating(
         f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {_CASCADE.sub('', key[1])}"  # type: ignore[index]
         for statement in of_tables.values()
         for key in _FOREIGN_KEY.finditer(statement)
-        if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2])) in known
+        if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2]).lower()) in known
     ]
     found = {"": before} if before else {}
     for name, statement in of_tables.items():

@@ -24,6 +24,7 @@ from spark_sink.sinks.spanner.destination_tables import (
 )
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, omitted_of
 from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
+from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.former_progress import contradiction_at_start
 from spark_sink.sources.changes.known_tables import KnownTables
 
@@ -119,7 +120,8 @@ class SpannerDelivery(Delivery):
         Raises:
             SinkError: a row may refer to one that comes later.
         """
-        written = {self._applying.table(name) for name in self._tables.names()}
+        names = DestinationNames(self._applying, there.tables)
+        written = {names.table(name) for name in self._tables.names()}
         for why in circular_references(there.relations, written):
             raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")
 

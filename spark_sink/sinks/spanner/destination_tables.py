@@ -56,6 +56,11 @@ class DestinationTable:
         """The names of all columns in small letters: two that differ in capitals alone cannot be in one table."""
         return frozenset(name.lower() for name in self.columns | self.generated)
 
+    def spelled(self, column: str) -> str:
+        """A column's name as the table has it, whatever its capitals; the name itself if there is no such column."""
+        names = self.columns | self.generated
+        return column if column in names else next((name for name in names if name.lower() == column.lower()), column)
+
 
 @dataclass(frozen=True, slots=True)
 class DestinationDatabase:

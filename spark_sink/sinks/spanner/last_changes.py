@@ -13,8 +13,7 @@ from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.reading import read_keys
 from spark_sink.sinks.shared.completing.row_keys import Key, kinds_of
 from spark_sink.sinks.shared.completing.whole_rows import decoded, key_of
-from spark_sink.sinks.spanner.config import Applying
-from spark_sink.sinks.spanner.destination_tables import DestinationTable
+from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.planning import METADATA
 
 
@@ -26,26 +25,27 @@ class LastChange(NamedTuple):
 
 
 def last_changes(
-    target: DatabaseAddress, applying: Applying, table: DestinationTable, schema: TableSchema, keys: Iterable[str]
+    target: DatabaseAddress, names: DestinationNames, schema: TableSchema, keys: Iterable[str]
 ) -> Mapping[Key, LastChange]:
     """The last change of each row that the destination has.
 
     Args:
         target: the destination.
-        applying: how tables and columns are called there.
-        table: the destination's table.
+        names: those of tables and columns there.
         schema: the source's.
         keys: the texts of JSON objects with the key's columns, of the source's table.
 
     Raises:
         SpannerCdcError: the rows cannot be read.
     """
-    of_source = {applying.column(schema.table, column): column for column in schema.primary_keys}
+    name = names.table(schema.table)
+    table = names.tables[name]
+    of_source = {names.column(schema.table, column): column for column in schema.primary_keys}
     texts = [
         msgspec.json.encode({column: values[of] for column, of in of_source.items()}).decode()
         for values in map(decoded, keys)
     ]
-    query = TableQuery(applying.table(schema.table), (*table.key, *METADATA))
+    query = TableQuery(name, (*table.key, *METADATA))
     found: dict[Key, LastChange] = {}
     for block in read_keys(target, query, pa.array(texts, pa.string()), table.key, None):
         for key, row in zip(block.payloads(table.key).to_pylist(), block.payloads(METADATA).to_pylist(), strict=True):

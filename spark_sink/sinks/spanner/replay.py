@@ -41,6 +41,7 @@ from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.last_changes import LastChange, last_changes
 from spark_sink.sinks.spanner.source import check_continues
 from spark_sink.sinks.spanner.source_tables import source_tables
+from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import STARTS_OVER, Claimed
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
@@ -163,8 +164,8 @@ class _SpannerReplay:
         planner = WritePlanner(self._applying, there.tables, keys, omissions, columns)
         last: Mapping[Key, LastChange] = {}
         if self._applying.metadata and not planner.why_not(table, ()):
-            known = there.tables[self._applying.table(table)]
-            last = last_changes(self._target, self._applying, known, schema, [row.key for row in found.values()])
+            names = DestinationNames(self._applying, there.tables)
+            last = last_changes(self._target, names, schema, [row.key for row in found.values()])
         rejected += self._written(planner, _changes(rows, found, now, last, schema.key))
         if len(rejected) < rows.num_rows and not planner.why_not(table, ()):
             self._has_written.add(table)

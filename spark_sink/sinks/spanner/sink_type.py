@@ -77,6 +77,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             circular_references,
             destination_at,
         )
+        from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
         from spark_sink.sinks.spanner.writing.planning import WritePlanner
 
         try:
@@ -86,16 +87,17 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         except SpannerCdcError as error:
             return [f"sink.database: {error}"]
         applying = Applying.of(sink)
+        there = DestinationNames(applying, found.tables)
         tables = stream.tables if stream else ()
         planner = WritePlanner(applying, found.tables, {table.table: table.primary_keys for table in tables})
         errors = [
             f"sink.database: {why}"
             for table in tables
-            if not (sink.create_tables and applying.table(table.table) not in found.tables)
+            if not (sink.create_tables and there.table(table.table) not in found.tables)
             if (why := planner.why_not(table.table, [column.name for column in table.columns]))
         ]
         if stream is not None and stream.is_backfilled:
-            names = {applying.table(table.table) for table in tables}
+            names = {there.table(table.table) for table in tables}
             errors += [f"source.backfill: {why}; {IN_ORDER}" for why in circular_references(found.relations, names)]
         return errors
 

@@ -16,6 +16,7 @@ from connector.core.schemas import TableSchema
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.destination_tables import DestinationTable
 from spark_sink.sinks.spanner.source_tables import SourceTable
+from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 
 
 class Databases(NamedTuple):
@@ -79,6 +80,7 @@ class Omissions:
     ) -> None:
         self.tables = tables
         self._applying = applying
+        self._names = DestinationNames(applying, tables)
         self._schema = schema
         self._former = former
         self._look = look
@@ -135,6 +137,13 @@ class Omissions:
         tables = {table for table, _ in wanted}
         self.tables = self._relax({table: {name for of, name in wanted if of == table} for table in tables})
 
+    @property
+    def names(self) -> DestinationNames:
+        """The destination's names."""
+        if self._names.tables is not self.tables:
+            self._names = DestinationNames(self._applying, self.tables)
+        return self._names
+
     def _looked(self) -> Databases:
         if self._databases is None:
             self._databases = self._look()
@@ -144,10 +153,10 @@ class Omissions:
 
     def _doubt(self, schema: TableSchema) -> _Doubt:
         nothing = Omission(schema.primary_keys)
-        there = self.tables.get(self._applying.table(schema.table))
+        there = self.tables.get(self.names.table(schema.table))
         if there is None:
             return _Doubt(True, frozenset(), nothing)
-        names = {column.name: self._applying.column(schema.table, column.name) for column in schema.columns}
+        names = {column.name: self.names.column(schema.table, column.name) for column in schema.columns}
         cannot = {
             column.name
             for column in schema.columns
@@ -173,11 +182,9 @@ class Omissions:
             is_gone = source is None or {*source.key} != {*schema.primary_keys}
             if is_gone or not gone.isdisjoint(schema.primary_keys):
                 return doubt.nothing._replace(is_whole=True)
-        there = self.tables.get(self._applying.table(schema.table))
+        there = self.tables.get(self.names.table(schema.table))
         differing = frozenset(
-            name
-            for name in doubt.columns - gone
-            if there and self._applying.column(schema.table, name) in there.columns
+            name for name in doubt.columns - gone if there and self.names.column(schema.table, name) in there.columns
         )
         conflicts = frozenset(name for name in differing if self._former(schema.table, name))
         if doubt.is_whole:

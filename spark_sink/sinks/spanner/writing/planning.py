@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.destination_tables import DestinationTable
+from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
 from spark_sink.sinks.spanner.writing.omissions import Omissions
 from spark_sink.sinks.spanner.writing.progress import TABLE
@@ -53,13 +54,13 @@ class WritePlanner:
         columns: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._applying = applying
-        self._tables = tables
+        self._names = DestinationNames(applying, tables)
         self._keys = keys
         self._omissions = omissions
         self._columns = columns or {}
         self._sources: dict[str, list[str]] = defaultdict(list)
         for source in sorted(keys):
-            self._sources[applying.table(source)].append(source)
+            self._sources[applying.table(source).lower()].append(source)
 
     def plan(self, unit: Unit) -> WritePlan:
         """The mutations of a unit."""
@@ -70,7 +71,7 @@ class WritePlanner:
         reasons: dict[tuple[str, tuple[str, ...], frozenset[str], frozenset[str]], str] = {}
         found = merged((change for change in unit.changes if is_of_user(change)), self._keys, self._omissions)
         if self._omissions is not None:
-            self._tables = self._omissions.tables
+            self._names = self._omissions.names
         for row in found.rows:
             about = row.table, row.key_columns, frozenset(row.values), frozenset(row.conflicts)
             if about not in reasons:
@@ -82,7 +83,7 @@ class WritePlanner:
                 accepted.append(row)
         self._relax(accepted)
         for row in accepted:
-            known = self._tables[self._applying.table(row.table)]
+            known = self._names.tables[self._names.table(row.table)]
             if not known.is_referred_to:
                 mutations += [(known.depth, one) for one in self._mutations(row)]
             elif row.is_deleted:
@@ -91,28 +92,28 @@ class WritePlanner:
                 mutations += [(known.depth, one) for one in self._mutations(row) if one.operation != DELETE]
         if self._applying.mode == "transactions":
             mutations = list(self._without_cascades(mutations, deleted_last))
-        takes_others = any(self._tables[one.table].takes_others for _, one in deleted_last)
+        takes_others = any(self._names.tables[one.table].takes_others for _, one in deleted_last)
         return WritePlan(leveled(mutations, deleted_last, takes_others=takes_others), rejected, found.omitted)
 
     def why_not(
         self, table: str, columns: Sequence[str] | Mapping[str, object], key_columns: Sequence[str] = ()
     ) -> str:
         """The reason why rows with these columns cannot be written; empty if they can. No key means the newest one."""
-        name = self._applying.table(table)
-        known = self._tables.get(name)
+        name = self._names.table(table)
+        known = self._names.tables.get(name)
         if known is None:
             return f"the destination has no table {name}"
-        others = [one for one in self._sources[name] if one != table]
+        others = [one for one in self._sources[name.lower()] if one.lower() != table.lower()]
         if self._omissions is not None:
             others = [one for one in others if not self._omissions.is_gone(one)]
         if others:
             return f"table {name} of the destination would have the rows of {table} and of {', '.join(others)}"
         if shared := self._of_two(table, columns):
             return f"column {shared[0]} of table {name} of the destination would have the values of {shared[1]}"
-        wanted = {self._applying.column(table, column) for column in columns} - (known.generated & {*known.key})
+        wanted = {self._names.column(table, column) for column in columns} - (known.generated & {*known.key})
         if missing := sorted({*wanted, *(METADATA if self._applying.metadata else ())} - known.columns):
             return f"table {name} of the destination has no column {', '.join(missing)} that can be written"
-        key = [self._applying.column(table, column) for column in key_columns or self._keys[table]]
+        key = [self._names.column(table, column) for column in key_columns or self._keys[table]]
         if sorted(key) != sorted(known.key):
             return f"the key of table {name} of the destination is {', '.join(known.key)}, not {', '.join(key)}"
         return ""
@@ -142,9 +143,9 @@ class WritePlanner:
     def _conflict(self, table: str, columns: Collection[str]) -> str:
         if not columns:
             return ""
-        name = self._applying.table(table)
-        of_key = self._tables[name].key
-        former = {self._applying.column(table, column) for column in columns}
+        name = self._names.table(table)
+        of_key = self._names.tables[name].key
+        former = {self._names.column(table, column) for column in columns}
         names = ", ".join(sorted(former))
         if not former.isdisjoint(of_key):
             return (
@@ -162,7 +163,7 @@ class WritePlanner:
             return
         needs: dict[str, set[str]] = defaultdict(set)
         for row in rows:
-            known = self._tables[self._applying.table(row.table)]
+            known = self._names.tables[self._names.table(row.table)]
             required = known.required.difference(known.key)
             if required and not row.is_deleted:
                 written = self._written(row, known)
@@ -171,25 +172,25 @@ class WritePlanner:
                 }
         if needs := {table: names for table, names in needs.items() if names}:
             self._omissions.relax(needs)
-            self._tables = self._omissions.tables
+            self._names = self._omissions.names
 
     def another_type(self, row: MergedRow) -> str:
         """The reason why Spanner rejects a row if a column's type explains it; empty if no column has another type."""
         if row.is_deleted or not row.differing:
             return ""
-        names = ", ".join(sorted(self._applying.column(row.table, column) for column in row.differing))
+        names = ", ".join(sorted(self._names.column(row.table, column) for column in row.differing))
         return (
-            f"table {self._applying.table(row.table)} of the destination has column {names} with another type than the"
+            f"table {self._names.table(row.table)} of the destination has column {names} with another type than the"
             " source: drop it there, add it with the source's type, and replay"
         )
 
     def _mutations(self, row: MergedRow) -> list[RowMutation]:
-        table = self._applying.table(row.table)
-        known = self._tables[table]
+        table = self._names.table(row.table)
+        known = self._names.tables[table]
         found = []
         if row.is_deleted or row.is_replaced:
             key = dict(zip(row.key_columns, row.key, strict=True))
-            named = {self._applying.column(row.table, name): value for name, value in key.items()}
+            named = {self._names.column(row.table, name): value for name, value in key.items()}
             found.append(RowMutation(DELETE, table, known.key, [named[name] for name in known.key], row))
         if not row.is_deleted:
             written = self._written(row, known)
@@ -200,7 +201,7 @@ class WritePlanner:
 
     def _written(self, row: MergedRow, known: DestinationTable) -> dict[str, Value]:
         """The values that are written of a row, by the names of the destination's columns."""
-        written = {self._applying.column(row.table, name): value for name, value in row.values.items()}
+        written = {self._names.column(row.table, name): value for name, value in row.values.items()}
         if self._applying.metadata:
             last = row.changes[-1]
             written |= {COMMIT_TIMESTAMP: last.commit_timestamp, SEQUENCE: last.sequence}
@@ -218,8 +219,8 @@ class WritePlanner:
             if one.operation == DELETE and one.row.is_deleted
         }
         for depth, one in mutations:
-            parent = self._tables[one.table].cascades_from
-            key = tuple(one.values[: len(self._tables[parent].key)]) if parent else ()
+            parent = self._names.tables[one.table].cascades_from
+            key = tuple(one.values[: len(self._names.tables[parent].key)]) if parent else ()
             if not (one.operation == DELETE and one.row.is_deleted and (parent, key) in deleted):
                 yield depth, one
 

@@ -2,7 +2,8 @@
 
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase
-from spark_sink.sinks.spanner.creation import adding, create_missing, creating, prepare, relaxing
+from spark_sink.sinks.spanner.creation import adding, create_missing, creating, make_nullable, prepare, relaxing
+from spark_sink.sinks.spanner.destination_tables import awaited_destination
 from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE, VIEW
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.applying import target_of
@@ -65,6 +66,19 @@ def test_nothing_is_interleaved_in_a_table_that_has_a_former_key_in_the_destinat
     assert create_missing(tables, target_of(source), target_of(replica)) == []
     replica.run_ddl("DROP TABLE p")
     assert create_missing(tables, target_of(source), target_of(replica)) == ["c", "p"]
+
+
+def test_what_was_created_again_in_another_spelling_is_not_created_and_gets_what_it_lacks(
+    database: MakeDatabase,
+) -> None:
+    source, replica = database(), database()
+    source.run_ddl("CREATE TABLE parts (id INT64 NOT NULL, name STRING(MAX), size INT64) PRIMARY KEY (id)")
+    replica.run_ddl("CREATE TABLE Parts (Id INT64 NOT NULL, Name STRING(MAX) NOT NULL) PRIMARY KEY (Id)")
+    tables = {"parts": {"id", "name", "size"}}
+    assert create_missing(tables, target_of(source), target_of(replica)) == ["Parts.size"]
+    make_nullable({"parts": {"Name"}}, target_of(replica))
+    assert columns_of(replica, "Parts") == ["Id", "Name", "size"]
+    assert "Name" not in awaited_destination(target_of(replica)).tables["Parts"].required
 
 
 def test_columns_are_added_with_the_types_of_the_source() -> None:
