@@ -93,11 +93,14 @@ class StateRecord:
     clock_ahead: int = 0
 
     @property
+    def is_complete(self) -> bool:
+        """True if the stream has ended at its configured end: nothing is to be read any more."""
+        return self.state is StreamState.NOT_STARTED and self.reason == END_REACHED
+
+    @property
     def is_well(self) -> bool:
         """True if the daemon works, or has done all that it was to do."""
-        if self.state is StreamState.NOT_STARTED:
-            return self.reason == END_REACHED
-        return self.state in (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING)
+        return self.is_complete or self.state in (StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING)
 
     def to(self, state: StreamState, now: int, *, reason: str = "", hint: str = "") -> "StateRecord":
         """The record of a state that begins now; of the same state and reason it began before."""

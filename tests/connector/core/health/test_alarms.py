@@ -17,7 +17,7 @@ from connector.core.health.alarms import (
     retention_used,
     summary,
 )
-from connector.core.health.states import RetentionPeriod, StateRecord, StreamState, failed
+from connector.core.health.states import END_REACHED, RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import NOTHING
 from connector.telemetry.metrics import ReaderMetrics
@@ -106,6 +106,15 @@ def test_each_alarm_says_what_is_wrong_and_what_to_do(facts: Facts, name: str, w
     assert words in found.message
     assert found.hint
     assert re.fullmatch("[a-z_]+", found.name)
+
+
+def test_a_stream_that_is_complete_loses_nothing_when_the_retention_is_over() -> None:
+    ended = RUNNING.to(StreamState.NOT_STARTED, NOW, reason=END_REACHED)
+    late = replace(WELL, state=ended, watermark=NOW - 6 * DAY)
+    assert alarms(late) == []
+    assert retention_used(late) is None
+    stopped = replace(late, state=replace(ended, reason="it was stopped"))
+    assert names(stopped) == [("retention_running_out", "ERROR")]
 
 
 def test_errors_come_first() -> None:
