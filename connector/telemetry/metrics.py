@@ -47,8 +47,9 @@ class ReaderMetrics:
     timestamp up to which all that was committed is sealed, also where nothing was committed and no epoch has it;
     ``first_own_epoch`` the first one that this process may seal. ``graph`` returns the partitions as they are now,
     ``state`` the state that the daemon has recorded, and ``errors`` the errors to show to users. All three may be
-    called from any thread. ``earlier_restarts`` are those of sinks in their reports before this process started; None
-    until they are read. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the
+    called from any thread. ``earlier_restarts`` are those of sinks in their reports before this process started, less
+    those of sinks that were forgotten since; None until they are read. ``reported_restarts`` are those in the newest
+    reports. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the
     environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start`` the timestamp after
     which reading began; 0 until they are known. ``kept_less`` is how much less the spool keeps than is to be kept.
     """
@@ -85,6 +86,7 @@ class ReaderMetrics:
     sink_restarts: int = 0
     sink_restart_at: int = 0
     earlier_restarts: int | None = None
+    reported_restarts: int = 0
     dead_letters: int = 0
     replayed: int = 0
     incomplete_rows: int = 0
@@ -146,6 +148,9 @@ class ReaderMetrics:
         """Counts restarts of sinks that others supervise, since the first report; of its own sink it knows them."""
         if self.earlier_restarts is None:
             self.earlier_restarts = found.times
+        elif found.times < self.reported_restarts:  # a sink was forgotten, with its report
+            self.earlier_restarts -= self.reported_restarts - found.times
+        self.reported_restarts = found.times
         since = found.times - self.earlier_restarts
         if since > self.sink_restarts:
             self.sink_restarts, self.sink_restart_at = since, found.at

@@ -198,3 +198,18 @@ def test_dead_letters_end_their_alarm_once_none_is_left_and_begin_it_again_with_
         ([], []),
     ]
     assert (metrics.dead_letters, metrics.dead_letters_left) == (100_001, 99_995)
+
+
+def test_restarts_are_counted_from_the_first_on_after_a_sink_was_forgotten() -> None:
+    metrics, other = ReaderMetrics(), NOTHING
+    restless = NOTHING.model_copy(update={"restarts": 50, "restarted_at": 1})
+    metrics.reported({"restless": restless, "other": other})
+    metrics.reported({"restless": restless.restarted(2), "other": other})
+    counted = [metrics.sink_restarts]
+    for at in range(3, 6):
+        metrics.reported({"other": other})
+        counted.append(metrics.sink_restarts)
+        other = other.restarted(NOW + at)
+    metrics.reported({"other": other})
+    assert [*counted, metrics.sink_restarts] == [1, 1, 2, 3, 4]
+    assert metrics.sink_restart_at == NOW + 5
