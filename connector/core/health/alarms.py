@@ -154,7 +154,7 @@ class Facts:
 
 
 def retention_used(facts: Facts) -> float | None:
-    """The share of Spanner's retention that lies between the watermark and now; None while unknown, or if all is read."""
+    """The share of Spanner's retention that lies between the watermark and now; None if unknown, or all is read."""
     if facts.state.is_complete or not (facts.watermark and facts.state.retention.period):
         return None
     return max(facts.now - facts.watermark, 0) / facts.state.retention.period

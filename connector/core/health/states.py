@@ -118,16 +118,20 @@ class StateRecord:
         is_fresh = self.state in ALIVE and 0 <= now - self.seen <= FRESH
         return self.complete + (now - self.seen if is_fresh and self.complete else 0)
 
+    def _silence(self, now: int) -> int:
+        """The nanoseconds since the last sign of life. It is of a clock that may be wrong, or may be right since."""
+        return min(abs(now - self.seen), abs(now - self.seen + self.clock_ahead))
+
     def as_seen(self, now: int, *, pause_requested: bool) -> "StateRecord":
         """The state as a reader of the record should report it.
 
         A daemon that is silent has ended without recording it. A pause outlives every daemon.
         """
-        is_silent = self.state in ALIVE and now - self.seen > SILENCE
+        is_silent = self.state in ALIVE and self._silence(now) > SILENCE
         if is_silent and not (pause_requested and self.state is StreamState.PAUSED):
             return StateRecord(
                 StreamState.FAILED,
-                self.seen,
+                min(self.seen, now),
                 f"the daemon was {self.state}, and has ended without a word, or is suspended",
                 "Start it again: it continues from the last epoch.",
                 self.seen,

@@ -146,7 +146,7 @@ class Lifecycle:
             await asyncio.sleep(poll)
             await self.look()
             is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
-            if is_healed or self._clock() - self._record.seen >= SIGN_OF_LIFE * 1e9:
+            if is_healed or abs(self._clock() - self._record.seen) >= SIGN_OF_LIFE * 1e9:
                 await self.breathe()
 
     async def breathe(self) -> None:

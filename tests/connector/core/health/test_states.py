@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from connector.core.health.states import ALIVE, NEVER, SILENCE, RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
 
-NOW = 10**18
+NOW, HOUR = 10**18, 3600 * SECOND
 STATES = st.sampled_from(list(StreamState))
 TIMES = st.integers(0, NOW)
 
@@ -59,3 +59,21 @@ def test_lag_is_that_of_the_last_sign_of_life_until_the_next_one_is_overdue() ->
     assert [record.complete_at(at * SECOND) // SECOND for at in (1000, 1010, 1020, 1021)] == [999, 1009, 1019, 999]
     assert record.to(StreamState.FAILED, 1001 * SECOND).complete_at(1002 * SECOND) == 999 * SECOND
     assert StateRecord(StreamState.RUNNING, 1, seen=5).complete_at(6) == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "ahead", "runs"),
+    [
+        (NOW + HOUR, 0, False),  # it was killed while the clock was fast, which is right now
+        (NOW + HOUR, HOUR, True),  # it runs on a machine whose clock is fast
+        (NOW + HOUR - 5 * SILENCE, HOUR, False),  # it ran there
+        (NOW, HOUR, True),  # this machine's clock is fast, too
+        (NOW - HOUR, -HOUR, True),
+        (NOW - HOUR, 0, False),
+    ],
+)
+def test_a_daemon_is_silent_by_its_own_clock_or_by_spanners(seen: int, ahead: int, runs: bool) -> None:
+    record = StateRecord(StreamState.RUNNING, 0, seen=seen, clock_ahead=ahead)
+    found = record.as_seen(NOW, pause_requested=False)
+    assert (found.state is StreamState.RUNNING) == runs
+    assert found.since <= NOW

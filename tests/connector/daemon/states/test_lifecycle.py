@@ -289,3 +289,21 @@ def test_the_status_of_a_spool_that_is_pruned_meanwhile_is_read_again(
     report = status_of(spool, 0, NOW)
     assert report["watermark"] == {"sealed": format_rfc3339(AT - 1 + 9 * SECOND), "sealed_lag_seconds": 51.0}
     assert spool.floor() == 4
+
+
+def test_a_clock_that_is_set_back_delays_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        now = NOW
+        life = Lifecycle(Spool.at(tmp_path), NEVER, clock=lambda: now)
+        await life.enter(StreamState.RUNNING)
+        now -= 3 * 3600 * SECOND
+        looks = Looks(life.look)
+        monkeypatch.setattr(life, "look", looks)
+        monkeypatch.setattr(daemon, "_POLL", 0.01)
+        alive = asyncio.create_task(life.keep_alive())
+        await looks.reached(2)  # after the first one its record is written
+        alive.cancel()
+        await asyncio.wait({alive})
+        assert life.record.seen == now
+
+    within_seconds(work())
