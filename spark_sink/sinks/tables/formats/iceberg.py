@@ -24,6 +24,9 @@ from spark_sink.sinks.tables.lake_table import quoted
 from spark_sink.sinks.tables.table_keys import PROPERTY
 from spark_sink.sources.changes.offsets import Offset
 
+IDENTITY = ":at"
+"""After the name of the property with the number of an epoch: the one with its identity."""
+
 _SESSION = "spark.sql.iceberg.snapshot-property"
 
 _WALKED = 50
@@ -186,7 +189,7 @@ class IcebergStore(TableStore):
 
     def _properties(self, last: Offset) -> dict[str, str]:
         """Those of a snapshot; no consumer has a colon in its name."""
-        return {self._progress: str(last.epoch), f"{self._progress}:at": last.at}
+        return {self._progress: str(last.epoch), f"{self._progress}{IDENTITY}": last.at}
 
 
 def _current(table: JavaObject) -> int | None:

@@ -4,14 +4,14 @@ See https://iceberg.apache.org/docs/latest/maintenance/. The numbers of the last
 snapshot of a compaction gets them all, so that older ones can expire; one that alone has such a number does not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from spark_sink.errors import SinkError
-from spark_sink.sinks.tables.formats.iceberg import IcebergStore
+from spark_sink.sinks.tables.formats.iceberg import IDENTITY, IcebergStore
 from spark_sink.sinks.tables.formats.session import OWN
 from spark_sink.sinks.tables.lake_table import text
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
@@ -25,15 +25,15 @@ _AGE, _USUAL_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeptProperty:
-    """A property of snapshots that keeps the last epoch of a consumer.
+class KeptEpoch:
+    """The last epoch of a consumer, as properties of one snapshot keep it.
 
     Attributes:
-        value: the newest.
-        at: the time of the newest snapshot that has it, Unix milliseconds.
+        properties: the number, and the identity if there is one.
+        at: the time of the newest snapshot that has them, Unix milliseconds.
     """
 
-    value: str
+    properties: Mapping[str, str]
     at: int
 
 
@@ -53,33 +53,45 @@ class IcebergUpkeep(Upkeep):
 
     def compact(self, name: str) -> None:
         """The snapshot has the last epochs of all that write the table."""
-        self._store.rewrite_files(name, _REWRITE, {key: kept.value for key, kept in self._kept(name).items()})
+        numbers = {key: value for kept in self._kept(name) for key, value in kept.properties.items()}
+        self._store.rewrite_files(name, _REWRITE, numbers)
 
     def expire(self, name: str, keep: int, now: int) -> None:
         """By ``expireSnapshots``; tags of cuts are respected."""
         table = self._table(name)
         age = int(table.properties().getOrDefault(_AGE, str(_USUAL_AGE)))
-        needed = min((kept.at for kept in self._kept(name).values()), default=now)
+        needed = min((kept.at for kept in self._kept(name)), default=now)
         table.expireSnapshots().expireOlderThan(min(now - max(age, keep), needed)).commit()
 
     def is_created(self, name: str) -> bool:
         """By a property of the table."""
         return self._store.is_created(name)
 
-    def _kept(self, name: str) -> Mapping[str, KeptProperty]:
-        """The properties that keep the last epochs, in the history of the current snapshot."""
+    def _kept(self, name: str) -> Sequence[KeptEpoch]:
+        """The largest epoch of each consumer in the history of the current snapshot.
+
+        It need not be the newest one's: a compaction commits the epochs that there were when it began.
+        """
         target = self._store.target(name)
         self._store.refresh(target)
         rows = self._spark.sql(
-            "SELECT key, max_by(value, committed_at) AS value, unix_millis(max(committed_at)) AS at FROM ("
-            f"SELECT s.committed_at, explode(s.summary) AS (key, value) FROM {target}.history h"
+            f"SELECT key, max(struct(CAST(value AS BIGINT) AS epoch, summary[key || '{IDENTITY}'] AS identity,"
+            " unix_millis(committed_at) AS at)) AS last FROM ("
+            f"SELECT s.committed_at, s.summary, explode(s.summary) AS (key, value) FROM {target}.history h"
             f" JOIN {target}.snapshots s USING (snapshot_id) WHERE h.is_current_ancestor)"
-            f" WHERE startswith(key, {text(OWN)}) GROUP BY key"
+            f" WHERE startswith(key, {text(OWN)}) AND NOT endswith(key, '{IDENTITY}') GROUP BY key"
         ).collect()
-        return {row["key"]: KeptProperty(row["value"], row["at"]) for row in rows}
+        return [_kept_epoch(row["key"], row["last"]) for row in rows]
 
     def _table(self, name: str) -> JavaObject:
         table = self._store.loaded(name)
         if table is None:
             raise SinkError(f"there is no table {self._store.target(name)} any more")
         return table
+
+
+def _kept_epoch(progress: str, last: Row) -> KeptEpoch:
+    numbers = {progress: str(last["epoch"])}
+    if last["identity"] is not None:
+        numbers[f"{progress}{IDENTITY}"] = last["identity"]
+    return KeptEpoch(numbers, last["at"])

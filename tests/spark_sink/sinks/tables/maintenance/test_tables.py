@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 import spark_sink
 from connector.core.timestamps import format_rfc3339
 from spark_sink.sinks.tables.config import Format, TableOptions, TablesConfig
+from spark_sink.sinks.tables.formats import iceberg
+from spark_sink.sinks.tables.formats.iceberg import IcebergStore
+from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.maintenance import table_files
 from spark_sink.sinks.tables.maintenance.iceberg_upkeep import IcebergUpkeep
@@ -15,6 +18,7 @@ from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from tests.spark_sink.cuts.bank import SUM, TABLES
 from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.sinks.tables.changes import change
+from tests.spark_sink.sinks.tables.prepared.commits import Commits
 from tests.spark_sink.sinks.tables.reading import epochs, target
 from tests.spark_sink.spools import SpoolMaker
 
@@ -22,6 +26,10 @@ DAY = 24 * 3600 * 1000
 
 COMMITS = {"delta": 3, "iceberg": 6}
 """Iceberg compacts no fewer than five files."""
+
+_WITH_ICEBERG = pytest.mark.skipif(
+    spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
+)
 
 
 def check() -> None:
@@ -84,6 +92,23 @@ def test_versions_go_and_the_last_epoch_stays(lake: SparkSession, merging_format
     spool.seal(change(last + 1, [9], Name="n"))
     spark_sink.merge_into(epochs(lake, spool, last, last + 1), path=path, format=merging_format, consumer="one")
     assert _rows(lake, table) == {**rows, 9: "n"}
+
+
+@_WITH_ICEBERG
+def test_a_compaction_that_another_commit_overtook_takes_no_epoch_from_its_table(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "_APPLIED", Remembered())
+    commits = Commits(lake, tmp_path / "lake")
+    for epochs_ in ({"one": 4}, {"two": 10}, {"two": 11}, {"one": 4, "two": 10}):  # the last is the compaction
+        commits.commit(**epochs_)
+    upkeep, written = IcebergUpkeep(lake, commits.stores[0]), dict[str, str]()
+    monkeypatch.setattr(IcebergStore, "rewrite_files", lambda _, name, options, numbers: written.update(numbers))
+    upkeep.compact("T")
+    wanted = {"one": "4", "one:at": "at-4", "two": "11", "two:at": "at-11"}
+    assert written == {f"spanner-cdc.spool.{name}": value for name, value in wanted.items()}
+    upkeep.expire("T", DAY, _now(lake) + 10 * DAY)
+    assert commits.applied() == [4, 11]
 
 
 @pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")

@@ -13,13 +13,13 @@ from connector.core.records import ColumnType
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import Format, Mode, TableOptions
 from spark_sink.sinks.tables.formats import iceberg
-from spark_sink.sinks.tables.formats.iceberg import IcebergStore
 from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.tables.changes import NAME, change
+from tests.spark_sink.sinks.tables.prepared.commits import Commits
 from tests.spark_sink.sinks.tables.reading import sealed, target
 from tests.spark_sink.spools import KEY, SpoolMaker
 
@@ -154,39 +154,6 @@ def test_a_table_that_was_rolled_back_gets_what_it_lacks(appending: Appending) -
     assert appending.ids() == [1]
     appending.append(1, 2)
     assert appending.ids() == [1, 2]
-
-
-class Commits:
-    """An empty table of Iceberg, and commits to it without rows: only properties of snapshots."""
-
-    def __init__(self, lake: SparkSession, path: Path) -> None:
-        options = TableOptions("iceberg", str(path), None, "append", "apply")
-        self.stores = [IcebergStore(lake, options, f"spanner-cdc.spool.{consumer}") for consumer in ("one", "two")]
-        self.lake = lake
-        self.name = self.stores[0].target("T")
-        lake.sql(f"CREATE TABLE {self.name} (Id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '2')")
-
-    def commit(self, **epochs: int) -> int:
-        """Commits, with the epochs of consumers; the snapshot."""
-        table = self.stores[0].loaded("T")
-        assert table is not None
-        made = table.newFastAppend()
-        for consumer, epoch in epochs.items():
-            made = made.set(f"spanner-cdc.spool.{consumer}", f"{epoch}").set(
-                f"spanner-cdc.spool.{consumer}:at", f"at-{epoch}"
-            )
-        made.commit()
-        return int(table.currentSnapshot().snapshotId())
-
-    def applied(self) -> list[int]:
-        """The last epochs of the two consumers, as they are said to be and as the query says."""
-        found = [store.applied("T") for store in self.stores]
-        assert found == [store._queried("T") for store in self.stores]
-        assert all(one.at == (f"at-{one.epoch}" if one.epoch else "") for one in found)
-        return [one.epoch for one in found]
-
-    def call(self, procedure: str, arguments: str) -> None:
-        self.lake.sql(f"CALL {self.name.partition('.')[0]}.system.{procedure}(table => 'T', {arguments})").collect()
 
 
 @_WITH_ICEBERG
