@@ -205,14 +205,25 @@ class BigQueryClient:
                 before,
             )
 
-    def load(self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str) -> None:
-        """Creates a table of these rows, lines of JSON, or replaces it; likewise once for a job's id."""
+    def load(
+        self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str, read_by: str = ""
+    ) -> None:
+        """Creates a table of these rows, lines of JSON, or replaces it; likewise once for a job's id.
+
+        A table that is gone is loaded again, unless the job ``read_by`` has succeeded, which is the last to read it.
+        """
         config = bigquery.LoadJobConfig(
             schema=[schema_field(field) for field in fields],
             source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
             write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
         )
         table = self._table(dataset, name)
+
+        def is_lost() -> bool:
+            if not read_by or self.find(dataset, name) is not None:
+                return False
+            return not self._jobs.has_succeeded(read_by, self._location(dataset))
+
         with self._errors(f"table {dataset}.{name}", job_id):
             location = self._location(dataset)
             self._jobs.run(
@@ -227,6 +238,7 @@ class BigQueryClient:
                     job_config=config,
                     timeout=TIMEOUT,
                 ),
+                is_lost=is_lost,
             )
 
     def delete(self, dataset: str, name: str) -> None:

@@ -1,7 +1,7 @@
 """Runs BigQuery's jobs: once for an id, again after a transient error, and never before a job that must precede it.
 
 A job's id is taken permanently, whether the job succeeded or failed. So a job that has succeeded is not run again,
-whoever asks, and a job that failed is run again under its id with a suffix.
+whoever asks, unless what it wrote is lost; and a job that failed is run again under its id with a suffix.
 """
 
 import itertools
@@ -78,10 +78,18 @@ class BigQueryJobs:
         self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=note)
         self._note = note
 
-    def run(self, job_id: str | None, location: str, start: Start, before: Before | None = None) -> None:
+    def run(
+        self,
+        job_id: str | None,
+        location: str,
+        start: Start,
+        before: Before | None = None,
+        is_lost: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Runs a job to its end, again after a transient error. A failed job's id is taken, so it gets a suffix.
 
-        ``before`` is called with each id before a job is started under it.
+        ``before`` is called with each id before a job is started under it. ``is_lost`` is called for a job that has
+        succeeded earlier; if what it wrote is lost, it runs again likewise.
         """
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_transient),
@@ -102,7 +110,7 @@ class BigQueryJobs:
                     assert name is not None
                     known = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
                     self._wait(known)
-                    if known.error_result:
+                    if known.error_result or is_lost():
                         continue
                 else:
                     job.result(retry=self._retry)

@@ -87,9 +87,15 @@ class Loading:
             return
         lines, fields = self._merger.lines(), self._merger.fields
         staging = staging_name(self._name, self._table, lines, fields)
-        self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load")
+        merge = merge_job(staging)
+        self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load", read_by=merge)
         self._loads.append(MergeLoad(staging, self._merger.bounds(), self._merger.last))
         self._merger, self._merged = RowMerger(self._table), 0
+
+
+def merge_job(staging: str) -> str:
+    """The id of the job that merges a staging table."""
+    return f"{staging}_merge"
 
 
 def staging_name(name: str, table: BigQueryTable, lines: bytes, fields: Sequence[Field]) -> str:

@@ -20,7 +20,7 @@ from connector.spool.reading import Spool, to_json
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
-from spark_sink.sinks.bigquery.merging.loads import MergeLoad
+from spark_sink.sinks.bigquery.merging.loads import MergeLoad, merge_job
 from spark_sink.sinks.bigquery.merging.statements import merge_statement
 from spark_sink.sinks.bigquery.merging.turns import Turns
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
@@ -87,7 +87,7 @@ class StagedRows:
             if self.of_backfill:
                 self._check_noted(table, load, unnoted)
 
-        client.merge(sql, table.dataset, table.name, job_id=f"{load.staging}_merge", before=take)
+        client.merge(sql, table.dataset, table.name, job_id=merge_job(load.staging), before=take)
         client.delete(table.dataset, load.staging)
 
     def is_merged(self, table: BigQueryTable, load: MergeLoad) -> bool:
@@ -97,7 +97,7 @@ class StagedRows:
             SinkError: BigQuery refuses, or cannot be reached.
         """
         client = BigQueryClient(self.target, failure=SinkError)
-        return client.has_succeeded(f"{load.staging}_merge", table.dataset, table.name)
+        return client.has_succeeded(merge_job(load.staging), table.dataset, table.name)
 
     def _notes(self, client: BigQueryClient, table: BigQueryTable) -> str:
         """The name of the table of notes, which exists."""

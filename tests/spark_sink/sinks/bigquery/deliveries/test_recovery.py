@@ -23,7 +23,9 @@ from spark_sink.sinks.bigquery.replay import replay_into
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sources.changes.read_limits import ReadMaxFiles
+from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.deliveries.runs import Checkpoint, SinkRun, configured
+from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, MakeScenario, ids_of, killed_at
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 TEXT, NUMBER = (ColumnType("V", f'{{"code":"{code}"}}', False, 2) for code in ("STRING", "INT64"))
@@ -305,6 +307,21 @@ def test_a_job_that_failed_many_times_runs_when_what_it_failed_of_is_repaired(
             client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
     double.allow("ds", "Singers")
     client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
+
+
+def test_a_staging_table_that_is_gone_before_its_merge_is_loaded_again(
+    local_bigquery: LocalBigQuery, make_scenario: MakeScenario
+) -> None:
+    scenario = make_scenario(local_bigquery, "merge-load")
+    scenario.maker.seal(record(START + SECOND, [1, 2]))
+    with scenario.sink() as sink, killed_at(BigQueryClient, "merge"), pytest.raises(KilledError):
+        sink.run()
+    staged = [one for one in scenario.client.list_tables(scenario.dataset) if one.table_id.startswith("spanner_cdc_")]
+    for table in staged:
+        scenario.client.delete_table(table)
+    assert len(staged) == 1
+    scenario.run()
+    assert ids_of(scenario) == [1, 2]
 
 
 def test_a_quota_that_is_used_up_is_not_called_a_permission() -> None:

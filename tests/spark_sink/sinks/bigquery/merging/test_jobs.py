@@ -48,9 +48,9 @@ class Taken:
         self.started.append(job_id)
         return cast("bigquery.QueryJob", Job(job_id))
 
-    def run(self) -> None:
+    def run(self, *, is_lost: bool = False) -> None:
         BigQueryJobs(lambda: cast("bigquery.Client", self), patience=1.0, failure=SinkError).run(
-            "job", "US", self.start
+            "job", "US", self.start, is_lost=lambda: is_lost
         )
 
 
@@ -74,6 +74,12 @@ def test_a_job_of_an_earlier_attempt_that_still_runs_and_succeeds_is_not_run_aga
     taken = Taken({"job": Job("job", 3)})
     taken.run()
     assert taken.started == []
+
+
+def test_a_job_whose_result_is_lost_runs_again() -> None:
+    taken = Taken({"job": Job("job")})
+    taken.run(is_lost=True)
+    assert taken.started == ["job_1"]
 
 
 def test_a_job_that_does_not_end_is_reported_and_then_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
