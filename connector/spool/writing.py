@@ -84,7 +84,7 @@ def initialize(
     """
     known = list(schemas)
     for schema in known:
-        spool.storage.replace(schema_path(schema.key), schema.to_json())
+        spool.storage.put(schema_path(schema.key), schema.to_json())  # who records a backfill writes it, too
     header = SpoolHeader(
         spool_id=SpoolHeader.model_validate_json(before).spool_id if before else secrets.token_hex(8),
         source=source,
@@ -271,7 +271,7 @@ class SpoolWriter:
     ) -> Manifest:
         number = self.epoch + 1
         for key in self.registry.schemas.keys() - self._written:
-            self._spool.storage.replace(schema_path(key), self.registry.by_key(key).to_json())
+            self._spool.storage.put(schema_path(key), self.registry.by_key(key).to_json())
             self._written.add(key)
         starts = {at.token: at.start_timestamp for at in cut}
         tokens, cut_file = self._cuts.placed(number, starts)

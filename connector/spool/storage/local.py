@@ -154,7 +154,7 @@ class LocalStore:
         """Writes a file unless it is there with these bytes.
 
         Leftovers of killed writers are removed only once it is there: a writer that is alive and loses its temporary
-        file that way finds the file, and succeeds.
+        file that way finds the file, and succeeds. One that loses it to the sweep of a folder's writer writes it again.
         """
         target = self.root / path
         if not _holds(target, data):
@@ -162,7 +162,7 @@ class LocalStore:
                 self.replace(path, data)
             except SpannerCdcError:
                 if not _holds(target, data):
-                    raise
+                    self.replace(path, data)
         with self._errors.on_writing(target):
             sync_folder(target.parent)  # another process may have made the file, or the folder, just now
             if target.parent != self.root:

@@ -3,15 +3,19 @@
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from connector.errors import SpoolError
+from connector.spool.reading import Spool, schema_path
 from connector.spool.storage import local_files
 from connector.spool.storage.local import LocalStore
-from connector.spool.storage.local_files import DiskErrors
+from connector.spool.storage.local_files import DiskErrors, LocalFile
+from connector.spool.writing import initialize
+from tests.connector.builders import AT
+from tests.connector.spool.sealing import NAME, SINGERS
 
 
 @pytest.fixture
@@ -159,6 +163,37 @@ def test_an_error_of_the_disk_is_reported_even_if_the_file_has_its_bytes(
     monkeypatch.setattr(local_files, "sync_folder", sync)
     with pytest.raises(SpoolError, match="Input/output error"):
         storage.replace("floor.json", b"2", version=found.version)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, bytes], None]) -> None:
+    """Acts once, between the first write of a temporary file and its rename."""
+    write, acts = LocalStore._write, [act]
+
+    def written(store: LocalStore, path: str, data: bytes) -> LocalFile:
+        file = write(store, path, data)
+        if acts:
+            acts.pop()(path, data)
+        return file
+
+    monkeypatch.setattr(LocalStore, "_write", written)
+
+
+def test_a_schema_that_two_processes_write_at_once_is_there_for_both(
+    storage: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = LocalStore(storage.root, failure=SpoolError, option="spool.path")
+    meanwhile(monkeypatch, other.put)
+    initialize(Spool(storage), NAME, AT, "now", [SINGERS])
+    assert files(storage) == [schema_path(SINGERS.key), "spool.json"]
+
+
+def test_a_file_whose_folder_is_swept_while_it_is_written_is_there(
+    storage: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(monkeypatch, lambda *_: storage.sweep("schemas"))
+    storage.put("schemas/a.json", b"{}")
+    assert files(storage) == ["schemas/a.json"]
+    assert storage.read("schemas/a.json").to_pybytes() == b"{}"
 
 
 @pytest.mark.parametrize(
