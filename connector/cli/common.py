@@ -131,14 +131,20 @@ def put(text: str | bytes) -> None:
 
 def _unless_omni(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """An option that is required unless the edition, which is parsed before, is omni."""
-    if value is None and context.params.get("edition") == "cloud":
+    return _unless_configured(context, option, value) if context.params.get("edition") == "cloud" else value
+
+
+def _unless_configured(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """An option that is required unless a configuration, which is parsed before, names the database."""
+    if value is None and context.params.get("config") is None:
         raise click.MissingParameter(ctx=context, param=option)
     return value
 
 
 def database_options(command: Command) -> Command:
     """Adds the options that name a database and its server, passed by the names that the section ``source`` has."""
-    return server_options(click.option("--database", required=True, help="Name of the database.")(command))
+    database = click.option("--database", callback=_unless_configured, help="Name of the database.")
+    return server_options(database(command))
 
 
 def server_options(command: Command) -> Command:

@@ -11,7 +11,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         f"tail {_STREAM} --table 'Sing*' | jq .payload",
     ),
     "serve": ("serve",),
-    "discover": (f"discover {_NAMED}", f"discover {_NAMED} --json"),
+    "discover": (f"discover {_NAMED}", f"discover {_NAMED} --json", "discover --config config.yaml"),
     "read": ("read config.yaml", "read config.yaml --log-format json"),
     "run": ("run config.yaml", "run config.yaml --sink-only"),
     "backfill": (

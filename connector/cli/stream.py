@@ -14,11 +14,12 @@ from connector.cli.common import (
     print_report,
     until_stopped,
 )
+from connector.cli.discovering.destination import discovered_with_destination
 from connector.cli.discovering.objects import discovered
 from connector.cli.discovering.text import streams_text
 from connector.conduit.handshake import check_connection, check_started_by_conduit, wants_details
 from connector.conduit.serving import serve
-from connector.config.loading import validated
+from connector.config.loading import load, validated
 from connector.core.position import Position
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError
@@ -96,13 +97,25 @@ def serve_command(*, common: Common) -> None:
 @database_options
 @click.option("--database-role", help="Database role, for fine-grained access control.")
 @click.option("--endpoint", help="Regional or private endpoint of Spanner; HOST:PORT of Spanner Omni.")
+@click.option(
+    "--config",
+    metavar="CONFIG",
+    is_eager=True,
+    help="Configuration that names the database; also lists the tables of its sink's destination.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def discover_command(*, common: Common, as_json: bool, **source: object) -> None:
+def discover_command(*, common: Common, as_json: bool, config: str | None, **source: object) -> None:
     """Lists the change streams of a database.
 
     With their options, the tables, columns and keys that they watch, and the types that they become in each sink.
     """
-    config = validated({"source": {**source, "change_stream": "unnamed"}})
-    streams = asyncio.run(discovered(config.source))
+    if config is not None:
+        given = [f"--{name.replace('_', '-')}" for name, value in source.items() if value not in (None, "cloud")]
+        if given:
+            raise ConfigurationError([f"--config: it names the database: omit {', '.join(given)}"])
+        report = asyncio.run(discovered_with_destination(load(config)))
+        print_report(report.to_json(), report.to_text(), as_json=as_json)
+        return
+    streams = asyncio.run(discovered(validated({"source": {**source, "change_stream": "unnamed"}}).source))
     print_report(streams, streams_text(streams), as_json=as_json)

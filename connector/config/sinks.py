@@ -139,6 +139,21 @@ class WatchedStream:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DestinationObject:
+    """A table or a view at a destination, whoever has created it.
+
+    Attributes:
+        name: as the destination has it, such as ``dataset.table``.
+        columns: the type of each column, as the destination names it.
+        key: the columns of its key, in order; empty if it has none.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    key: tuple[str, ...] = ()
+
+
 class SinkType(ABC, Generic[C]):
     """A kind of destination, as far as the command line needs to know it.
 
@@ -234,6 +249,18 @@ class SinkType(ABC, Generic[C]):
     def table_problems(self, table: TableSchema) -> Sequence[str]:
         """The reasons why the destination cannot hold a table with default options, each in a sentence."""
         return []
+
+    def objects(
+        self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> Sequence[DestinationObject] | None:
+        """The tables and views that are at the destination now, sorted by name; calls it.
+
+        None if a destination of this kind has none.
+
+        Raises:
+            SpannerCdcError: the destination cannot be reached, or refuses.
+        """
+        return None
 
     def estimates(self, sink: C, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
         """Estimates the use of the destination's quotas, and what it costs; may call the destination."""

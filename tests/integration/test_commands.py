@@ -61,6 +61,27 @@ def test_discover_reports_streams_with_their_options_tables_columns_and_keys(
     assert re.search(rf"^    InvoiceId\* +{key} +long +number +long +INT64 +INT64 +bigint$", text, re.MULTILINE)
 
 
+def test_discover_lists_the_tables_of_another_database_that_a_sink_writes(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    sample, replica = database(), database()
+    sink = {
+        "type": "spanner",
+        "project": replica.project,
+        "instance": replica.instance,
+        "database": replica.database_id,
+    }
+    path = configuration(tmp_path, sample, sink=sink)
+    done = run("discover", "--config", path, "--json")
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert [stream["change_stream"] for stream in report["change_streams"]] == [sample.change_stream]
+    found = {one["name"]: one for one in report["objects"]}
+    assert {table.name for table in replica.tables} <= found.keys()
+    assert found["Singers"]["key"] == ["SingerId"]
+    assert {"name": "SingerId", "type": "INT64"} in found["Singers"]["columns"]
+
+
 def test_spool_reports_epochs_and_consumers_and_forgets_one(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     start = format_rfc3339(time.time_ns())

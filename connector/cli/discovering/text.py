@@ -42,7 +42,7 @@ def _table_lines(table: Mapping[str, object]) -> Iterable[str]:
         for column in columns
     ]
     yield f"  {table['table']}"
-    yield from (f"    {line}" for line in _aligned([heads, *rows]))
+    yield from (f"    {line}" for line in aligned([heads, *rows]))
     yield from _problem_lines(table, indent="    ")
 
 
@@ -81,7 +81,8 @@ def unified_text(schema: object) -> str:
     return f"{name}({', '.join(orjson.dumps(value).decode() for value in details.values())})" if details else name
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """The rows of a table, of which each column is as wide as its longest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from connector.config.sections import SourceConfig, SparkConfig
-from connector.config.sinks import WatchedStream
+from connector.config.sinks import DestinationObject, WatchedStream
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import SpannerCdcError
 from connector.extras import with_extra
@@ -84,6 +84,30 @@ def _datasets(sink: BigQueryConfig, stream: WatchedStream | None) -> Collection[
         return {sink.dataset}
     own = {dataset_of("", sink.table_options(stream.default_schema))} if stream.default_schema else set()
     return own | {table.dataset for table in _tables(sink, stream)}
+
+
+def objects(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream) -> list[DestinationObject]:
+    """The tables and views of the sink's datasets, with those that others have created.
+
+    Raises:
+        SinkError: BigQuery does not answer, or refuses.
+    """
+    datasets = sorted(dataset for dataset in _datasets(sink, stream) if SCHEMA_IN_DATASET not in dataset)
+    with with_libraries():
+        from spark_sink.sinks.bigquery.client import BigQueryClient
+    client = BigQueryClient(sink.target(source), failure=SinkError, patience=_PATIENCE)
+    names = [(dataset, name) for dataset in datasets for name in client.names(dataset)]
+    with ThreadPoolExecutor(_CONCURRENT_LOOKUPS) as threads:
+        found = threads.map(lambda name: client.find(*name), names)
+    return [
+        DestinationObject(
+            f"{dataset}.{name}",
+            {field.name: field.type_text for field in table.fields.values()},
+            table.primary_key,
+        )
+        for (dataset, name), table in zip(names, found, strict=True)
+        if table is not None  # else it has just been dropped
+    ]
 
 
 def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:

@@ -122,6 +122,15 @@ class BigQueryClient:
         clustering = tuple(found.clustering_fields or ())
         return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes)
 
+    def names(self, dataset: str) -> list[str]:
+        """The names of the tables and views of a dataset, sorted; none if it does not exist."""
+        with self._errors(f"dataset {dataset}"):
+            listed = self._client().list_tables(self._dataset(dataset), retry=self._retry, timeout=TIMEOUT)
+            try:
+                return sorted(str(table.table_id) for table in listed)
+            except exceptions.NotFound:
+                return []
+
     def create(self, table: BigQueryTable) -> None:
         """Creates a table with its key, clustering and partitioning, unless it exists."""
         made = table_resource(self._target, table)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
-from connector.config.sinks import WatchedStream
+from connector.config.sinks import DestinationObject, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.extras import EXTRAS
 from spark_sink.sinks.bigquery import checks
@@ -79,6 +79,13 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     def warnings(self, sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
         """Warnings about columns that merged rows lack."""
         return omitted_changes(stream) if sink.table_options().merges else []
+
+    def objects(
+        self, sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> Sequence[DestinationObject]:
+        """The tables and views of its datasets."""
+        del spark
+        return checks.objects(sink, source, stream)
 
     def estimates(
         self, sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream

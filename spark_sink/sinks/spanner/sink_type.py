@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from connector.config.loading import Config
 from connector.config.replicas import DatabaseCopy
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
-from connector.config.sinks import WatchedStream
+from connector.config.sinks import DestinationObject, WatchedStream
 from connector.core.column_kinds import type_code
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
@@ -100,6 +100,19 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             names = {there.table(table.table) for table in tables}
             errors += [f"source.backfill: {why}; {IN_ORDER}" for why in circular_references(found.relations, names)]
         return errors
+
+    def objects(
+        self, sink: SpannerConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> Sequence[DestinationObject]:
+        """The tables of the database, with the type codes of their columns."""
+        del spark, stream
+        from spark_sink.sinks.spanner.destination_tables import destination_at
+
+        there = asyncio.run(destination_at(sink.address(source)))
+        return [
+            DestinationObject(name, dict(sorted(table.types.items())), table.key)
+            for name, table in sorted(there.tables.items())
+        ]
 
     def warnings(self, sink: SpannerConfig, stream: WatchedStream) -> list[str]:
         """Warnings about what the stream omits: a stream that captures only changes can update no missing row."""

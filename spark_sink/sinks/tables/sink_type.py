@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from connector.config.loading import Config
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
-from connector.config.sinks import Location, WatchedStream
+from connector.config.sinks import DestinationObject, Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
+from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 from spark_sink.sinks.tables import libraries
@@ -64,6 +65,20 @@ class TablesSink(SparkSinkType[TablesConfig]):
         from spark_sink.sinks.tables.formats.databases import database_errors
 
         return database_errors(sink.database, sink, spark)
+
+    def objects(
+        self, sink: TablesConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream
+    ) -> Sequence[DestinationObject]:
+        """The tables of the format below the path, or all of the database; Spark is started for it, on this machine.
+
+        The key is the one by which rows are merged.
+        """
+        del source, stream
+        if missing := libraries.missing_library(sink, spark.config):
+            raise SinkError(missing)
+        from spark_sink.sinks.tables.reading.objects import objects
+
+        return objects(sink, spark)
 
     def stream_decides(self, sink: TablesConfig) -> bool:
         """Rows are not completed."""

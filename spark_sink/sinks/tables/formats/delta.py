@@ -34,6 +34,7 @@ class DeltaStore(TableStore):
     """Tables of Delta."""
 
     provider = "delta"
+    log = "_delta_log"
     before_rename = "after SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'): "
     merged: ClassVar[Mapping[str, str]] = {"delta.enableDeletionVectors": "true"}
 

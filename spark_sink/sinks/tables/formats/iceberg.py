@@ -43,6 +43,7 @@ class IcebergStore(TableStore):
     """Tables of Iceberg; below a folder they are those of a catalog of Hadoop's kind, which needs no service."""
 
     provider = "iceberg"
+    log = "metadata"
     merged: ClassVar[Mapping[str, str]] = {
         "format-version": "2",
         "write.merge.mode": "merge-on-read",

@@ -19,12 +19,10 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import TableOptions
-from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
+from spark_sink.sinks.tables.formats.folders import SparkFolders
 from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
 from spark_sink.sinks.tables.lake_table import LakeTable, added_columns, declared, own_names
 from spark_sink.sources.changes.offsets import Offset
@@ -36,10 +34,11 @@ class ParquetStore(TableStore):
     """Folders of Parquet files."""
 
     provider = "parquet"
+    log = _COMMITS
 
     def __init__(self, spark: SparkSession, options: TableOptions, progress: str) -> None:
         super().__init__(spark, options, blake2b(progress.encode(), digest_size=8).hexdigest())
-        self._folders = ParquetFolders(spark)
+        self._folders = SparkFolders(spark)
         self._columns: dict[str, Mapping[str, str]] = {}
 
     def target(self, name: str) -> str:
@@ -98,6 +97,15 @@ class ParquetStore(TableStore):
         del last
         yield
 
+    def columns(self, name: str) -> Mapping[str, str]:
+        """Those of all files."""
+        return self._columns_of(name)
+
+    def key(self, name: str) -> tuple[str, ...]:
+        """None: rows are appended."""
+        del name
+        return ()
+
     def rows(self, name: str) -> DataFrame:
         """The columns that are added to those of Spanner, of the files that readers see."""
         columns, folder = declared(added_columns("append", own_names(self._columns_of(name)))), self.target(name)
@@ -137,56 +145,3 @@ class ParquetStore(TableStore):
 
     def _staging(self, name: str) -> str:
         return f"{self.target(name)}/{_STAGING}/{self._progress}"
-
-
-class ParquetFolders:
-    """Files as Spark's own file systems have them."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm = java_classes(spark)
-        self._options = java_session(spark).sessionState().newHadoopConf()
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder; none if there is no folder."""
-        system, path = self._at(folder)
-        return [str(found.getPath().getName()) for found in system.listStatus(path)] if system.exists(path) else []
-
-    def read(self, file: str) -> bytes:
-        """The content of a file."""
-        system, path = self._at(file)
-        stream = system.open(path)
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
-
-    def put(self, folder: str, name: str, content: bytes) -> None:
-        """Writes a file that appears whole.
-
-        Raises:
-            SinkError: there is one of that name.
-        """
-        system, written = self._at(f"{folder}/.{name}.tmp")
-        stream = system.create(written, True)
-        stream.write(bytearray(content))
-        stream.close()
-        self.move(f"{folder}/.{name}.tmp", f"{folder}/{name}")
-
-    def move(self, file: str, to: str) -> None:
-        """Gives a file its name.
-
-        Raises:
-            SinkError: it cannot be moved.
-        """
-        system, path = self._at(file)
-        if not system.rename(path, self._at(to)[1]):
-            raise SinkError(f"{file} cannot be moved to {to}", hint="Is there a file of that name that is not ours?")
-
-    def delete(self, folder: str) -> None:
-        """Removes a folder with what is in it."""
-        system, path = self._at(folder)
-        system.delete(path, True)
-
-    def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
-        path = self._jvm.org.apache.hadoop.fs.Path(name)
-        return path.getFileSystem(self._options), path

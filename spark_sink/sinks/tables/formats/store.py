@@ -6,6 +6,7 @@ there twice. The number is kept under a name of the spool and the consumer, beca
 epoch's identity is kept with it, because a restored older copy of the spool has other epochs of the same numbers.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.formats.folders import SparkFolders
 from spark_sink.sinks.tables.formats.jvm import session_key
 from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.history.modes import check_mode
@@ -70,6 +72,9 @@ class TableStore(ABC):
 
     provider: ClassVar[str]
     """The format's name in Spark SQL."""
+
+    log: ClassVar[str]
+    """The folder below a table's own that makes it a table of the format."""
 
     before_rename: ClassVar[str] = ""
     """The steps before a column can be renamed, for a hint."""
@@ -152,7 +157,7 @@ class TableStore(ABC):
         self.check_types(table, found, wanted)
         if appends:
             return PreparedTable(table, is_keyed=False)
-        kept = {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {target}").collect()}
+        kept = self._table_properties(table.name)
         if PROPERTY in kept:
             check_key(table, target, kept[PROPERTY])
         return PreparedTable(table, is_keyed=PROPERTY in kept)
@@ -161,6 +166,24 @@ class TableStore(ABC):
         """True if the property of a table says that a sink has created it, and not somebody else."""
         found = self._spark.sql(f"SHOW TBLPROPERTIES {self.target(name)} ({text(CREATED)})").collect()
         return any(row["value"] == "true" for row in found)
+
+    def names(self) -> list[str]:
+        """The tables of the format below the path, or all of the database, sorted, whoever has created them."""
+        path = self._options.path
+        if path is None:
+            shown = self._spark.sql(f"SHOW TABLES IN {'.'.join(self._namespace())}").collect()
+            return sorted(row["tableName"] for row in shown)
+        folders = SparkFolders(self._spark)
+        return sorted(name for name in folders.names(path) if self.log in folders.names(f"{path}/{name}"))
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """The types of a table's columns in Spark SQL, by their names; the table is there."""
+        return {field.name: field.dataType.simpleString() for field in self.rows(name).schema.fields}
+
+    def key(self, name: str) -> tuple[str, ...]:
+        """The key by which rows of a table are merged; empty if they are not."""
+        found = self._table_properties(name).get(PROPERTY)
+        return () if found is None else tuple(json.loads(found))
 
     def rows(self, name: str) -> DataFrame:
         """The rows that a table has now; the table is there."""
@@ -192,6 +215,13 @@ class TableStore(ABC):
         renaming = f"ALTER TABLE {target} RENAME COLUMN {quoted(column)} TO ..."
         return f"Rename it there ({self.before_rename}{renaming}): it is added again, empty."
 
+    def _table_properties(self, name: str) -> dict[str, str]:
+        return {
+            row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {self.target(name)}").collect()
+        }
+
     def _in_database(self, name: str) -> str:
-        parts = [*(self._options.database or "").split("."), name]
-        return ".".join(map(quoted, parts))
+        return ".".join([*self._namespace(), quoted(name)])
+
+    def _namespace(self) -> list[str]:
+        return [quoted(part) for part in (self._options.database or "").split(".")]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 import spark_sink
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format
-from spark_sink.sinks.tables.formats import parquet
+from spark_sink.sinks.tables.formats import folders
 from spark_sink.sinks.tables.formats.delta import DeltaStore
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
@@ -128,12 +128,12 @@ def test_parquet_files_appear_by_their_commit_alone_and_a_killed_one_is_complete
         raise SinkError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(parquet.ParquetFolders, "put", killed)
+        patched.setattr(folders.SparkFolders, "put", killed)
         with pytest.raises(SinkError, match="killed"):
             appended.append(2, last)
     assert appended.rows() == before
     with monkeypatch.context() as patched:
-        patched.setattr(parquet.ParquetFolders, "move", _killed_after(1, parquet.ParquetFolders.move))
+        patched.setattr(folders.SparkFolders, "move", _killed_after(1, folders.SparkFolders.move))
         with pytest.raises(SinkError, match="killed"):
             appended.append(2, last)
     assert appended.rows() == before, "the entry is there, the file is not"
