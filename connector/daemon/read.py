@@ -134,7 +134,7 @@ async def read(
         named = functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint)
         await tried_in_thread(named, FileNotFoundError)
         async with (
-            living(spool, stop) as life,
+            living(spool, stop, max_bytes=config.spool.max_bytes) as life,
             _remembered(spool, metrics),
             serving(config, metrics),
             watching(life, spool, metrics),

@@ -72,6 +72,7 @@ class _State(BaseModel):
     complete: Timestamp = 0
     retries: list[RetryNode] = Field(default_factory=list)
     clock_ahead_seconds: float = 0.0
+    max_bytes: int = Field(default=0, ge=0)
 
 
 class ErrorEvent(BaseModel):
@@ -128,7 +129,16 @@ def state_of(spool: Spool) -> StateRecord:
     retention = RetentionPeriod(round(found.retention_seconds * 1e9), found.retention_is_default)
     retries, ahead = tuple(node.retry() for node in found.retries), round(found.clock_ahead_seconds * 1e9)
     return StateRecord(
-        found.state, found.since, found.reason, found.hint, found.seen, retention, retries, found.complete, ahead
+        found.state,
+        found.since,
+        found.reason,
+        found.hint,
+        found.seen,
+        retention,
+        retries,
+        found.complete,
+        ahead,
+        found.max_bytes,
     )
 
 
@@ -149,6 +159,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         complete=record.complete,
         retries=[RetryNode.of(retry) for retry in record.retries],
         clock_ahead_seconds=record.clock_ahead / 1e9,
+        max_bytes=record.max_bytes,
     )
     spool.storage.replace(STATE, to_json(document))
 

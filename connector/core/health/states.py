@@ -80,6 +80,7 @@ class StateRecord:
         retries: what had failed for long at that sign of life; of a daemon that has failed, or that has read nothing
             since the last one did, that.
         clock_ahead: nanoseconds by which the daemon's clock is ahead of Spanner's; 0 if it is right.
+        max_bytes: the size of the spool at which the daemon waits for its consumers; 0 if unknown.
     """
 
     state: StreamState
@@ -91,6 +92,7 @@ class StateRecord:
     retries: tuple[Retry, ...] = ()
     complete: int = 0
     clock_ahead: int = 0
+    max_bytes: int = 0
 
     @property
     def is_complete(self) -> bool:

@@ -219,14 +219,16 @@ class Lifecycle:
 
 
 @asynccontextmanager
-async def living(spool: Spool, stop: StopRequest) -> AsyncIterator[Lifecycle]:
+async def living(spool: Spool, stop: StopRequest, *, max_bytes: int = 0) -> AsyncIterator[Lifecycle]:
     """The states of a daemon while the context is open; the caller holds the spool's lock.
+
+    Sinks read ``max_bytes`` there, at which the daemon waits for its consumers: their configurations may differ.
 
     An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
     """
     recorded = await tried_in_thread(functools.partial(_recorded, spool), SpoolError)
     before, errors = (NEVER, []) if isinstance(recorded, SpoolError) else recorded
-    life = Lifecycle(spool, before, errors)
+    life = Lifecycle(spool, replace(before, max_bytes=max_bytes), errors)
     await life.look()
     await tried_in_thread(functools.partial(keep_reserve, spool), SpoolError)
     await life.enter(StreamState.STARTING)

@@ -91,7 +91,7 @@ class Holding:
     """Decides when an open minute is written before it is over: at the source's end, or when the spool is full.
 
     Attributes:
-        max_bytes: of the spool.
+        max_bytes: of the spool, by the sink's configuration.
         end: the source's, in nanoseconds since 1970, or None.
     """
 
@@ -108,14 +108,19 @@ class Holding:
         node = orjson.loads(text)
         return cls(int(node["max_bytes"]), None if node["end"] is None else int(node["end"]))
 
-    def releases(self, newest: Manifest, unwritten_bytes: int) -> bool:
+    def releases(self, newest: Manifest, unwritten_bytes: int, most: int = 0) -> bool:
         """True if the open minute is written up to the newest epoch.
 
         A daemon whose spool is full waits for this sink, and could not close the minute that this sink waits for. So
         the unwritten bytes are counted as the daemon counts its spool's.
+
+        Args:
+            newest: the newest epoch.
+            unwritten_bytes: of the epochs up to it that are not written.
+            most: the daemon's own ``spool.max_bytes``, which another configuration may have; 0 if unknown.
         """
         reached = self.end is not None and newest.watermark_high >= self.end
-        return newest.final or reached or unwritten_bytes >= self.max_bytes
+        return newest.final or reached or unwritten_bytes >= min(self.max_bytes, most or self.max_bytes)
 
 
 @dataclass(frozen=True, slots=True)

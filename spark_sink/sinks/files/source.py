@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from connector.spool.lifecycle import state_of
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import held_bytes
@@ -159,7 +160,8 @@ def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions
         return by_epoch(unwritten)
     # Not the spool's newest epoch: one sealed meanwhile may end the minute and hold events of it.
     newest = spool.manifest(unwritten[-1].epoch)
-    final = holding.releases(newest, held_bytes(epoch.summary for epoch in unwritten if epoch.summary))
+    held = held_bytes(epoch.summary for epoch in unwritten if epoch.summary)
+    final = holding.releases(newest, held, state_of(spool).max_bytes)
     return by_minute(unwritten, newest.watermark_high, final=final)
 
 

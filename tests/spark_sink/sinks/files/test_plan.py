@@ -1,11 +1,17 @@
 """The time at which a minute's files are written."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from connector.core.timestamps import MINUTE, SECOND
+from connector.daemon.spool_sink import SpoolSink
+from connector.daemon.states.daemon import living
 from connector.errors import SpoolError
+from connector.reader.stopping import StopRequest
+from connector.spool import consumers
+from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.sinks.files.plan import FileOptions, Holding, file_groups
 from spark_sink.sinks.files.source import ready
 from spark_sink.sources.changes.admission import EpochWeight
@@ -68,6 +74,27 @@ def test_the_open_minute_is_written(spool: SpoolMaker, holding: Holding) -> None
     spool.seal(record(START, [1]))
     spool.seal(record(START + MINUTE, [2]))
     assert written(spool, holding) == [1, 2]
+
+
+@pytest.mark.parametrize(("spare", "is_written"), [(0, True), (1, False)], ids=["it is full", "it has room"])
+def test_the_open_minute_is_written_at_the_daemons_limit_if_that_is_smaller(
+    spool: SpoolMaker, spare: int, is_written: bool
+) -> None:
+    """The daemon and the sink of another configuration would wait for each other for ever."""
+    spool.fill(3)
+    most = spool.writer.bytes + spare
+
+    async def daemon() -> bool:
+        async with living(spool.spool, StopRequest(drain_timeout=SECOND), max_bytes=most):
+            sink = SpoolSink(spool.writer, spool.spool, max_bytes=most, retention=1, metrics=ReaderMetrics())
+            stopping = asyncio.Event()
+            stopping.set()
+            return await sink.room(stopping)
+
+    consumers.register(spool.spool, "files", now=START)
+    assert asyncio.run(daemon()) is not is_written, "the daemon waits for the sink"
+    assert written(spool, ROOMY) == ([3] if is_written else [])
+    assert written(spool, Holding(max_bytes=1, end=None)) == [3]
 
 
 def test_options_that_were_pinned_before_there_were_more_have_the_defaults() -> None:
