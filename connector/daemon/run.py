@@ -77,8 +77,8 @@ async def run(
             _log.info("the daemon is done; the sink delivers what is left")
         await reading
     except asyncio.CancelledError:
-        writing.cancel()
-        filling.cancel()
+        for task in (writing, filling, reading):
+            task.cancel()
         raise
     finally:
         failure = reading.exception() if reading.done() and not reading.cancelled() else None
@@ -88,15 +88,27 @@ async def run(
         backfills.finish()
         # Whoever restarts the service waits for the sink; after lost data a restart would not help.
         sink.finish(again=not has_failed, limited=has_failed and not isinstance(failure, DataLostError))
-        await asyncio.wait({writing, filling})
-        for task in (writing, filling):
-            if has_failed and not task.cancelled():
-                task.exception()  # its process has printed it, and the daemon's error is raised
+        await _ended({writing, filling, reading})
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await writing
     if not filling.cancelled():
         with failures_of_service(config, code="backfill_failed", is_of_sink=False):
             await filling
+
+
+async def _ended(tasks: set[asyncio.Task[None]]) -> None:
+    """Waits for the ends of tasks, also if it is cancelled: then it cancels them, and waits while they clean up."""
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    finally:
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # if another one's is raised, its process or the daemon has recorded it
 
 
 def _failed(error: Exception, *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:

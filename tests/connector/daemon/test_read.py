@@ -1,16 +1,21 @@
-"""The daemon before it reads."""
+"""The daemon before it reads, and when it is cancelled."""
 
 import asyncio
+import functools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from connector.config import validated
+from connector.config import Config, validated
 from connector.core.timestamps import SECOND
+from connector.daemon import run as service
 from connector.daemon.read import read
 from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
+from connector.threads import in_thread
+from tests.connector.daemon.sink_runs import Runs, in_a_loop, until
 
 
 def test_a_daemon_that_is_cancelled_while_it_looks_for_the_spool_ends(
@@ -44,3 +49,44 @@ def test_a_daemon_that_is_cancelled_while_it_looks_for_the_spool_ends(
 
     monkeypatch.setattr(Spool, "header", header)
     asyncio.run(main())
+
+
+@in_a_loop
+async def test_a_service_that_is_cancelled_before_it_reads_waits_until_its_daemon_has_recorded_that(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, starts, may_end, recorded = stub("hangs"), asyncio.Event(), threading.Event(), list[str]()
+
+    async def starting(config: Config, stop: StopRequest, **_: object) -> None:
+        starts.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await in_thread(functools.partial(may_end.wait, 60))
+            recorded.append("Not started")
+
+    monkeypatch.setattr(service, "read", starting)
+    running = asyncio.create_task(service.run(config, tmp_path / "config.yaml", runs.stop))
+    await starts.wait()
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.1, may_end.set)
+    await asyncio.wait({running})
+    assert running.cancelled()
+    assert recorded == ["Not started"]
+
+
+@in_a_loop
+async def test_a_service_that_is_cancelled_while_its_sink_delivers_the_rest_ends_the_sink_first(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_to_the_end(config: Config, stop: StopRequest, **_: object) -> None:
+        pass
+
+    runs = stub("hangs")
+    monkeypatch.setattr(service, "read", read_to_the_end)
+    running = asyncio.create_task(service.run(config, tmp_path / "config.yaml", runs.stop))
+    await until(lambda: runs.number)
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() in ("sink", "backfill")] == []
