@@ -13,6 +13,7 @@ from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import CutStore
 from spark_sink.sinks.shared.reports import TaskReport
+from spark_sink.sinks.shared.started_batches import StartedBatches
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.connection import key_of
 from spark_sink.sinks.spanner.creation import Creation, create_missing, prepare
@@ -22,10 +23,11 @@ from spark_sink.sinks.spanner.destination_tables import (
     awaited_destination,
     circular_references,
 )
-from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, omitted_of
+from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, are_held, omitted_of
 from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
 from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.former_progress import contradiction_at_start
+from spark_sink.sources.changes.admission import EpochWeight
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
@@ -93,10 +95,16 @@ class SpannerDelivery(Delivery):
         return SpannerCutStore(self._target, self._sink.transaction_tag, self._dialect, key)
 
     def waiting(self) -> bool:
-        """Nothing while a backfill is not done: changes wait for it."""
-        if not self.feed.is_backfill and unfinished_tables(self._spool):
+        """Nothing while a backfill is not done: changes wait for it. Epochs that are held are left for the next run."""
+        if self.feed.is_backfill or not super().waiting():
+            return super().waiting()
+        first = self._next_epoch()
+        if unfinished_tables(self._spool):
             return False
-        return super().waiting()
+        if StartedBatches(self._spool, self.consumer).at(first) is not None:
+            return True
+        epochs = self._spool.summaries(first, self._last_epoch())
+        return not are_held(self._spool, [EpochWeight.of(epoch, bool) for epoch in epochs])
 
     def _create(self, creation: Creation) -> list[str]:
         """Creates what the destination lacks of the spool's tables; each column is looked for once.

@@ -4,7 +4,7 @@ One task, because the order of tables and of transactions is one: it commits sev
 micro-batch that is repeated begins where the bookkeeping row says.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from connector.config.address import DatabaseAddress
+from connector.core.epoch import minute_end
 from connector.errors import SpoolError
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
@@ -112,7 +113,10 @@ class SpannerSinkReader(SinkStreamReader):
 
         A backfill that is recorded after this look has a timestamp after these epochs.
         """
-        return [] if self._backfills is not None and self._backfills.are_awaited() else super().ready(epochs)
+        if self._backfills is None:
+            return super().ready(epochs)
+        found = list(epochs)
+        return [] if self._backfills.are_awaited() or are_held(self._spool, found) else super().ready(found)
 
     def start_over(self, done: Offset) -> str:
         """The destination's own row says what is applied, so that without a checkpoint nothing would be repeated."""
@@ -131,6 +135,18 @@ class SpannerSinkReader(SinkStreamReader):
         assert isinstance(partition, EpochsToApply)
         for written in applied(partition):
             yield as_rows(_reports(partition.manifests[0].epoch, written))
+
+
+def are_held(spool: Spool, epochs: Sequence[EpochWeight]) -> bool:
+    """True if epochs wait for the end of their minute, because none has rows.
+
+    Such an epoch may be of nothing but this sink's own writes, which a stream back has skipped. Writing the bookkeeping
+    row for it makes the next one there, and two databases that replicate to each other would never be idle.
+    """
+    if not epochs or any(epoch.rows for epoch in epochs):
+        return False
+    first, newest = (spool.manifest(one.epoch) for one in (epochs[0], epochs[-1]))
+    return not newest.final and newest.watermark_high < minute_end(first.watermark_low + 1)
 
 
 def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.config.address import DatabaseAddress
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.spool.backfill.documents import BackfillAnnouncement, BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.reading import to_json
@@ -20,7 +20,7 @@ from tests.connector.spool.backfill.builders import recorded, spool_with_start
 from tests.integration.commands import Background, configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.samples import SPARK, empty, rows_of
-from tests.spark_sink.spools import START, SpoolMaker
+from tests.spark_sink.spools import START, SpoolMaker, record
 
 
 def config_of(
@@ -124,3 +124,33 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
         spool_of(maker.spool, 1), BackfillProgress(updated=START, tables=(TableProgress(table="A", state="done"),))
     )
     assert reader.latestOffset(start, ReadMaxBytes(10**9)) != start
+
+
+def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_stream(tmp_path: Path) -> None:
+    """What a stream back has skipped is such an epoch, and writing its position would make the next one."""
+    maker = SpoolMaker(tmp_path / "spool")
+    place = SpannerPlace(DatabaseAddress("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
+    applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
+    reader = SpannerSinkReader(Feed.at(maker.path), "spanner", place, applying)
+
+    def end(start: dict[str, object]) -> object:
+        return reader.latestOffset(start, ReadMaxBytes(10**9))["epoch"]
+
+    start = reader.initialOffset()
+    minute = START + MINUTE - START % MINUTE
+    for high in (minute + SECOND, minute + 2 * SECOND):
+        maker.seal(high=high)
+    assert end(start) == 2, "it ends the minute before"
+    start = reader.latestOffset(start, ReadMaxBytes(10**9))
+    maker.seal(high=minute + 3 * SECOND)
+    assert end(start) == 2
+    maker.seal(record(minute + 4 * SECOND, [1]))
+    assert end(start) == 4
+    start = reader.latestOffset(start, ReadMaxBytes(10**9))
+    maker.seal(high=minute + 5 * SECOND)
+    assert end(start) == 4
+    maker.seal(high=minute + MINUTE - 1)
+    assert end(start) == 6
+    start = reader.latestOffset(start, ReadMaxBytes(10**9))
+    maker.seal(high=minute + MINUTE + 1, final=True)
+    assert end(start) == 7
