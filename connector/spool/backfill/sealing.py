@@ -2,8 +2,8 @@
 
 Epochs get their numbers in advance, because rows hold the number of their epoch. A wave of partitions is read into
 segments with names of their own, and then sealed in order. Segments that no manifest lists were left by a killed
-process. They are deleted when the next one starts, or when the backfill is done. Manifests are never deleted: they say
-what has been read.
+process. They are deleted after the next one's first seal, up to that epoch, because until then the other may still be
+alive; and when the backfill is done. Manifests are never deleted: they say what has been read.
 """
 
 import secrets
@@ -44,7 +44,7 @@ class Remaining:
 class BackfillWriter:
     """Seals the epochs of a backfill. The caller holds the lock of its spool.
 
-    Creating it reads all manifests, and deletes the segments that none lists.
+    Creating it reads all manifests.
 
     Args:
         own: the backfill's spool.
@@ -64,10 +64,12 @@ class BackfillWriter:
         self._floor = contents(own.storage, "floor.json")
         self._kept: dict[int, tuple[SegmentFile, ...]] = {}
         self._passed = 0
+        self._left: list[str] | None = None
+        """Segments of other writers that no manifest listed before this writer's first seal."""
         self.sealed: list[SealedPart] = []
         for manifest in self._manifests():
             self._add(manifest)
-        self.sweep()
+        self._omit_deleted()
 
     def _manifests(self) -> Iterator[Manifest]:
         last = max((int(name[:-5]) for name in self._own.storage.list("manifests")), default=0)
@@ -88,13 +90,31 @@ class BackfillWriter:
         Raises:
             SpoolError: the disk refuses.
         """
-        storage, first = self._own.storage, self._own.floor()
+        self._omit_deleted()
+        self._own.storage.delete(*self._unlisted())
+
+    def _omit_deleted(self) -> None:
+        """Omits the segments of epochs below the floor, whatever a killed process has left of them."""
+        first = self._own.floor()
+        self._kept = {epoch: files for epoch, files in self._kept.items() if epoch >= first}
+
+    def _unlisted(self) -> list[str]:
+        """The segments that no manifest lists; deletes unfinished files, which are listed nowhere."""
+        storage = self._own.storage
         storage.sweep("segments")
         storage.sweep("manifests")
-        self._kept = {epoch: files for epoch, files in self._kept.items() if epoch >= first}
         listed = {file.path for files in self._kept.values() for file in files}
         found = (f"segments/{name}" for name in storage.list("segments"))
-        storage.delete(*(path for path in found if path not in listed))
+        return [path for path in found if path not in listed]
+
+    def _discard_left(self) -> None:
+        """Deletes what other writers have left of the epochs that are sealed: of these they can seal none any more."""
+        if self._left is None:
+            self._left = self._unlisted()
+        listed = {file.path for file in self._kept.get(self.epoch, ())}
+        passed = {path for path in self._left if 0 <= _number_of(path) <= self.epoch}
+        self._own.storage.delete(*(passed - listed))
+        self._left = [path for path in self._left if path not in passed]
 
     @property
     def epoch(self) -> int:
@@ -106,7 +126,7 @@ class BackfillWriter:
 
         Raises:
             SpoolInUseError: another process has sealed this epoch.
-            SpoolError: the disk refuses; the epoch does not exist then.
+            SpoolError: the disk refuses. A writer that is created anew says whether the epoch exists.
         """
         at, number = self._document.timestamp, self.epoch + 1
         rows = sum(file.rows for file in files)
@@ -126,6 +146,7 @@ class BackfillWriter:
         )
         create_epoch(self._own, manifest)
         self._add(manifest)
+        self._discard_left()
         return manifest
 
     @property
@@ -154,6 +175,12 @@ class BackfillWriter:
             files = chain.from_iterable(self._kept.pop(epoch) for epoch in deleted)
             self._own.storage.delete(*(file.path for file in files))
         return self._passed
+
+
+def _number_of(segment: str) -> int:
+    """The number of the epoch in a segment's path; -1 if there is none."""
+    number = segment.removeprefix("segments/").partition("-")[0]
+    return int(number) if number.isdecimal() else -1
 
 
 def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) -> None:

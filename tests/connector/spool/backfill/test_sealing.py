@@ -6,9 +6,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connector.errors import SpoolInUseError
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import plans, spool_of
@@ -60,10 +62,35 @@ def test_after_any_kill_exactly_the_partitions_that_are_not_sealed_are_left(seed
             segment(own, "A", [1], epoch=writer.epoch + 1, name="left")
         writer = opened(own, document)
         assert remaining(document, plans(own, document.tables), writer.sealed) == ([], [])
+        writer.sweep()  # as once the backfill is done
         manifests = list(own.manifests(1, own.latest()))
         listed = {file.path for manifest in manifests for file in manifest.files}
         assert {f"segments/{name}" for name in own.storage.list("segments")} == listed
         assert [manifest.watermark_high for manifest in manifests] == [T] * len(manifests)
+
+
+def test_segments_of_a_writer_that_may_be_alive_stay_until_it_cannot_seal_them_any_more(spool_path: str) -> None:
+    with backfill("A", at=spool_path) as (spool, own, document):
+        planned(spool, document, {"A": 3})
+        parts = [BackfillPart(table="A", plan=1, partition=partition) for partition in range(3)]
+        former = opened(own, document)
+        theirs = [segment(own, "A", [epoch], epoch=epoch, name="theirs") for epoch in (1, 2, 3)]
+        later = opened(own, document)
+        former.seal(parts[0], theirs[:1], now=T)
+        assert list(own.batches(theirs[0])), "a manifest lists segments that are there"
+        with pytest.raises(SpoolInUseError):
+            seal(later, own, parts[0], [0])
+
+        last = opened(own, document)
+        seal(last, own, parts[1], [2])
+        assert [own.storage.exists(one.path) for one in theirs] == [True, False, True]
+        with pytest.raises(SpoolInUseError):
+            former.seal(parts[1], theirs[1:2], now=T)
+        seal(last, own, parts[2], [3])
+        assert [own.storage.exists(one.path) for one in theirs] == [True, False, False]
+        assert sorted(own.storage.list("segments")) == sorted(
+            file.path.removeprefix("segments/") for one in own.manifests(1, 3) for file in one.files
+        )
 
 
 def test_a_new_plan_leaves_all_partitions_of_its_table_and_none_of_the_others() -> None:
