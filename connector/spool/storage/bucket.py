@@ -52,9 +52,6 @@ REQUIRED = ("storage.objects.create", "storage.objects.delete", "storage.objects
 
 _HOST = "storage.googleapis.com"
 
-_TIMEOUT = (10.0, 30.0)
-"""Seconds to connect, and to wait for the next bytes."""
-
 _CHUNK = 8 * 1024 * 1024
 """Bytes of a large upload that are in memory at a time."""
 
@@ -95,6 +92,7 @@ class Bucket:
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address, or None for the environment's, if any.
         patience: seconds for which transient errors are retried.
+        timeout: seconds to connect, and to wait for the next bytes.
 
     Raises:
         SpannerCdcError: ``failure``, from every method, if Cloud Storage refuses or cannot be reached.
@@ -108,7 +106,9 @@ class Bucket:
         option: str,
         endpoint: str | None = None,
         patience: float = PATIENCE,
+        timeout: tuple[float, float] = (10.0, 30.0),
     ) -> None:
+        self._timeout = timeout
         self.url = url.rstrip("/")
         self._failure = failure
         self._option = option
@@ -161,7 +161,7 @@ class Bucket:
             if_generation_match=generation,
             checksum="crc32c",
             retry=self._retry,
-            timeout=_TIMEOUT,
+            timeout=self._timeout,
         )
         return int(blob.generation)
 
@@ -173,7 +173,7 @@ class Bucket:
         """
         with self._translated(path):
             blob = self._blob(path)
-            data: bytes = blob.download_as_bytes(checksum="crc32c", retry=self._retry, timeout=_TIMEOUT)
+            data: bytes = blob.download_as_bytes(checksum="crc32c", retry=self._retry, timeout=self._timeout)
             return data, int(blob.generation or 0)
 
     def find(self, path: str) -> StoredObject | None:
@@ -181,7 +181,7 @@ class Bucket:
         try:
             with self._translated(path):
                 blob = self._blob(path)
-                blob.reload(retry=self._retry, timeout=_TIMEOUT)
+                blob.reload(retry=self._retry, timeout=self._timeout)
                 checksum = base64.b64decode(blob.crc32c or "").hex()
                 return StoredObject(int(blob.size or 0), checksum, int(blob.generation), blob.updated.timestamp())
         except FileNotFoundError:
@@ -208,14 +208,14 @@ class Bucket:
         """
         with self._translated(path):
             self._blob(path).download_to_file(
-                file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=_TIMEOUT
+                file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=self._timeout
             )
 
     def delete(self, path: str, *, generation: int | None = None) -> None:
         """Deletes an object, or only that generation of it; one that is gone already is not an error."""
         try:
             with self._translated(path):
-                self._blob(path).delete(if_generation_match=generation, retry=self._retry, timeout=_TIMEOUT)
+                self._blob(path).delete(if_generation_match=generation, retry=self._retry, timeout=self._timeout)
         except (FileNotFoundError, FileExistsError):
             pass
 
@@ -227,7 +227,7 @@ class Bucket:
         """
         self._check_bucket("")
         try:
-            granted = self._bucket().test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=_TIMEOUT)
+            granted = self._bucket().test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=self._timeout)
         except exceptions.NotFound:
             return []  # an emulator: it grants everything
         except _ERRORS as error:
@@ -238,7 +238,7 @@ class Bucket:
         options |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken"}
         with self._translated(path):
             try:
-                return list(self._bucket().list_blobs(retry=self._retry, timeout=_TIMEOUT, **options))
+                return list(self._bucket().list_blobs(retry=self._retry, timeout=self._timeout, **options))
             except exceptions.NotFound as error:  # the bucket, which may have been there before
                 raise self._failed(error, path) from None
 
@@ -273,7 +273,9 @@ class Bucket:
         if self._is_known:
             return
         try:
-            listed = self._bucket().list_blobs(prefix=self._prefix, max_results=1, retry=self._retry, timeout=_TIMEOUT)
+            listed = self._bucket().list_blobs(
+                prefix=self._prefix, max_results=1, retry=self._retry, timeout=self._timeout
+            )
             next(iter(listed), None)
         except _ERRORS as error:
             raise self._failed(error, path) from None

@@ -53,8 +53,15 @@ class GcsStore:
         patience: float = PATIENCE,
     ) -> None:
         self._bucket = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=patience)
-        renewal = min(patience, 2 * RENEWAL)
-        self._leases = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=renewal)
+        self._patience = patience
+        self._leases = Bucket(
+            url,
+            failure=failure,
+            option=option,
+            endpoint=endpoint or None,
+            patience=min(patience, 2 * RENEWAL),
+            timeout=(RENEWAL, 2 * RENEWAL),
+        )
         self._failure = failure
         self._scratch = Scratch(failure)
         self._held: list[Lease] = []
@@ -166,7 +173,7 @@ class GcsStore:
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[Callable[[], None]]:
         """Holds a lease, which is freed when the process ends: at once, or some seconds after it was killed."""
-        lease = Lease(self._leases, path, taken)
+        lease = Lease(self._leases, path, taken, patience=self._patience)
         lease.take()
         self._held.append(lease)
         try:

@@ -6,13 +6,15 @@ ensured by the preconditions of the writes, above all of manifests, which are cr
 
 A lease is free if its holder ran on this machine and has ended. Any other lease is free once it has not been renewed
 for :data:`LEASE` seconds, by Cloud Storage's clock alone. A holder that finds its lease taken over, or cannot renew it
-because of an error of its own, refuses to write from then on.
+because of an error of its own, refuses to write from then on. One that has not renewed it for so long, because the
+network was down or the process was paused, renews it before it writes.
 """
 
 import os
 import secrets
 import socket
 import threading
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +29,9 @@ LEASE = 20.0
 
 RENEWAL = 5.0
 """Seconds between two renewals."""
+
+_PAUSE = 0.5
+"""Seconds between two attempts of a write to renew a lease that may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +80,18 @@ class Lease:
         bucket: the bucket of its object.
         path: its object's path.
         taken: the message if another process holds it.
+        patience: seconds for which a renewal that is due before a write is tried again.
     """
 
-    def __init__(self, bucket: Bucket, path: str, taken: str) -> None:
+    def __init__(self, bucket: Bucket, path: str, taken: str, *, patience: float) -> None:
         self._bucket = bucket
         self._path = path
         self._taken = taken
         self._holder = LeaseHolder.this_process()
+        self._patience = patience
         self._generation = 0
+        self._renewed_at = -LEASE
+        self._renewing = threading.Lock()
         self._lost: SpoolInUseError | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name=f"lease {path}", daemon=True)
@@ -93,10 +102,12 @@ class Lease:
         Raises:
             SpoolInUseError: another process holds it.
         """
+        since = time.monotonic()
         try:
             self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=0)
         except FileExistsError:
             self._generation = self._take_over()
+        self._renewed_at = since
         self._thread.start()
 
     def release(self) -> None:
@@ -108,11 +119,20 @@ class Lease:
                 self._bucket.delete(self._path, generation=self._generation)
 
     def check(self) -> None:
-        """Raises if the lease was lost.
+        """Raises if the lease was lost; renews it if it may have been, because that was not done in time.
 
         Raises:
             SpoolInUseError: another process has taken it over, or it cannot be renewed.
+            SpannerCdcError: Cloud Storage cannot be reached, and the lease may be lost.
         """
+        deadline = time.monotonic() + self._patience
+        while not self._lost and time.monotonic() - self._renewed_at > LEASE:
+            try:
+                self._renew()
+            except SpannerCdcError:
+                if time.monotonic() >= deadline:
+                    raise
+                self._done.wait(_PAUSE)
         if self._lost:
             raise self._lost
 
@@ -145,8 +165,14 @@ class Lease:
             self._lost = SpoolInUseError(f"the lock {path} could not be renewed: {type(error).__name__}")
 
     def _renew(self) -> None:
+        with self._renewing:
+            self._renew_alone()
+
+    def _renew_alone(self) -> None:
+        since = time.monotonic()
         try:
             self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=self._generation)
+            self._renewed_at = since
         except FileExistsError:
             holder, generation = self._read()
             if holder == self._holder:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from connector.errors import SpoolInUseError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool.storage import lease
 from connector.spool.storage.gcs import GcsStore
 from tests.cloud_storage import CloudStorage, Fault, Proxy
@@ -91,6 +91,41 @@ def test_who_finds_its_lease_taken_over_refuses_to_write(
         with pytest.raises(SpoolInUseError):
             check()
     assert set(cloud_storage.objects(bucket)) == ({"a"} if deleted else {"a", "writer.lock"})
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_who_has_not_renewed_its_lease_in_time_does_so_before_it_writes(
+    cloud_storage: CloudStorage, bucket: str, monkeypatch: pytest.MonkeyPatch, *, taken_over: bool
+) -> None:
+    monkeypatch.setattr(lease, "RENEWAL", 3600.0)  # as while the process is paused
+    storage = opened(bucket, patience=60)
+    with storage.locked("writer.lock", "the spool is taken"):
+        held = storage._held[0]
+        first = held._generation
+        storage.create("a", b"one")
+        assert held._generation == first, "it was renewed just now"
+        held._renewed_at -= 2 * lease.LEASE
+        if taken_over:
+            cloud_storage.put(f"{bucket}/writer.lock", holder(bucket))
+            with pytest.raises(SpoolInUseError, match=r"the spool is taken \(process 7 on another\), which took over"):
+                storage.create("b", b"two")
+        else:
+            storage.create("b", b"two")
+            assert held._generation > first
+    assert ("b" in cloud_storage.objects(bucket)) is not taken_over
+
+
+def test_a_write_waits_no_longer_than_its_patience_for_a_lease_that_may_be_lost(
+    bucket: str, gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEWAL", 3600.0)
+    storage = opened(bucket)
+    with storage.locked("writer.lock", "taken"):
+        storage._held[0]._renewed_at -= 2 * lease.LEASE
+        gcs_proxy.faults.append(Fault(meets=uploads))
+        with pytest.raises(SpoolError, match=r"cannot (use|reach)"):
+            storage.create("a", b"one")
+        gcs_proxy.faults.clear()
 
 
 @pytest.mark.usefixtures("quick")
