@@ -28,7 +28,7 @@ _MOST_COLUMNS = 10_000  # https://cloud.google.com/bigquery/quotas#all_tables
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER", "_CHANGE_TYPE",
              "_CHANGE_SEQUENCE_NUMBER", "_CHANGE_TIMESTAMP")  # fmt: skip
-_FIELD_KEYS = {"name", "type", "mode", "fields", "description"}
+_FIELD_KEYS = {"name", "type", "mode", "fields", "description", "collation"}
 
 Json = dict[str, Any]
 """An object of the REST interface."""
@@ -90,6 +90,10 @@ def _read_column(given: Json) -> ColumnDefinition:
         raise invalid(f"Invalid value for mode: {mode} is not a valid value. (field: {name})")
     if (kind == "STRUCT") != bool(given.get("fields")):
         raise invalid(f"Field {name} is type RECORD but has no schema, or the other way round")
+    if given.get("collation"):
+        raise invalid(f"The double does not support the collation {given['collation']!r} of a field")
+    if "collation" in given and kind != "STRING":
+        raise invalid(f"Field collation can be set only for STRING. (field: {name})")
     fields = read_columns(given) if kind == "STRUCT" else ()
     return ColumnDefinition(name, kind, mode, fields, str(given.get("description") or ""))
 

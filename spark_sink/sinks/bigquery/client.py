@@ -36,6 +36,7 @@ from spark_sink.sinks.bigquery.resources import (
     load_defaults,
     query_defaults,
     schema_field,
+    staged_field,
     table_resource,
 )
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
@@ -59,6 +60,7 @@ class ExistingTable:
     """A table that exists: its columns by name in small letters, its key, and its max_staleness.
 
     ``clustering`` holds the columns that it is clustered by; ``bytes`` is its size, None where it is not known.
+    ``collated`` holds the columns, in small letters, whose texts are compared without regard to case.
     """
 
     fields: dict[str, Field]
@@ -66,6 +68,7 @@ class ExistingTable:
     max_staleness: str | None
     clustering: tuple[str, ...] = ()
     bytes: int | None = None
+    collated: frozenset[str] = frozenset()
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -120,7 +123,8 @@ class BigQueryClient:
         key = constraints.primary_key.columns if constraints and constraints.primary_key else []
         fields = {field.name.lower(): _field(field) for field in found.schema}
         clustering = tuple(found.clustering_fields or ())
-        return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes)
+        collated = frozenset(field.name.lower() for field in found.schema if field.to_api_repr().get("collation"))
+        return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes, collated)
 
     def names(self, dataset: str) -> list[str]:
         """The names of the tables and views of a dataset, sorted; none if it does not exist."""
@@ -222,7 +226,7 @@ class BigQueryClient:
         A table that is gone is loaded again, unless the job ``read_by`` has succeeded, which is the last to read it.
         """
         config = bigquery.LoadJobConfig(
-            schema=[schema_field(field) for field in fields],
+            schema=[staged_field(field) for field in fields],
             source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
             write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
         )

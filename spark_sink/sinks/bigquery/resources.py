@@ -16,7 +16,9 @@ from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
 def table_resource(target: BigQueryTarget, table: BigQueryTable) -> bigquery.Table:
     """A table with its columns, key, clustering and partitioning, and with the target's key and labels."""
     path = f"{target.project}.{table.dataset}.{table.name}"
-    made = bigquery.Table(path, schema=[schema_field(field) for field in table.fields])
+    keys = {column.field.name for column in table.columns if column.is_key}
+    schema = [_exact(field) if field.name in keys else schema_field(field) for field in table.fields]
+    made = bigquery.Table(path, schema=schema)
     if table.source:
         made.description = f"Spanner table {table.source}"
     if table.clustering:
@@ -60,6 +62,19 @@ def schema_field(field: Field) -> bigquery.SchemaField:
     """A column as the REST API has it."""
     mode = "REPEATED" if field.repeated else "REQUIRED" if field.required else "NULLABLE"
     return bigquery.SchemaField(field.name, field.type, mode=mode, fields=[schema_field(one) for one in field.fields])
+
+
+def staged_field(field: Field) -> bigquery.SchemaField:
+    """A column of a staging table, whose keys are compared as they are."""
+    return schema_field(field) if field.fields or field.repeated else _exact(field)
+
+
+def _exact(field: Field) -> bigquery.SchemaField:
+    """A column without the dataset's collation, by which two keys that differ in case would be the same."""
+    made = schema_field(field)
+    if field.type != "STRING":
+        return made
+    return bigquery.SchemaField.from_api_repr({**made.to_api_repr(), "collation": ""})
 
 
 def _partition(made: bigquery.Table, partition: TablePartition) -> None:

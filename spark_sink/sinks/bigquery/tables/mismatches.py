@@ -40,6 +40,10 @@ def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
                 f"column {field.name} cannot be NULL in BigQuery, and a change may lack it:"
                 f" ALTER TABLE `{name}` ALTER COLUMN {there.name} DROP NOT NULL"
             )
+    for key in table.primary_key:
+        if key.lower() in existing.collated:
+            way = _recreated(name)
+            yield f"column {key} of its key has a collation, by which keys that differ in case are one: {way}"
     if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
         key = ", ".join(table.primary_key)
         way = _recreated(name)

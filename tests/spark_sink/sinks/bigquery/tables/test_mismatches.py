@@ -147,3 +147,15 @@ def test_a_column_that_cannot_be_null_is_not_kept_but_a_key_may_be_so(mode: Mode
         "column Name cannot be NULL in BigQuery, and a change may lack it: ALTER TABLE `p.d.T` ALTER COLUMN Name DROP"
         " NOT NULL"
     )
+
+
+def test_a_table_whose_key_has_a_collation_is_not_merged_into() -> None:
+    existing = {"id": Field("Id", "STRING", required=True), "name": Field("Name", "STRING")}
+    collated = ExistingTable(existing, ("Id",), None, collated=frozenset({"id", "name"}))
+    schema = TableSchema.of("T", [TEXT_KEY, NAME])
+    for mode in ("merge", "merge-load"):
+        (reason,) = mismatches("p.d.T", bigquery_table(schema, BigQueryTableOptions("d", mode)), collated)
+        assert reason.startswith(
+            "column Id of its key has a collation, by which keys that differ in case are one: drop the table there"
+        )
+    assert not list(mismatches("p.d.T", bigquery_table(schema, BigQueryTableOptions("d", "append-only")), collated))

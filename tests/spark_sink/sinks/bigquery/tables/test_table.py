@@ -7,10 +7,12 @@ import pytest
 
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
+from spark_sink.sinks.bigquery.resources import staged_field, table_resource
 from spark_sink.sinks.bigquery.tables.table import (
     MERGE,
     SEPARATE_NAMES,
     BigQueryTableOptions,
+    BigQueryTarget,
     Field,
     Mode,
     bigquery_name,
@@ -344,3 +346,14 @@ def test_all_faults_of_a_stream_are_reported_at_once() -> None:
         [words == expected for words in phrases] for expected in phrases
     ]
     assert all(error.startswith(("sink: ", "sink.mode: ")) for error in errors)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_texts_of_a_key_are_compared_as_they_are_whatever_the_datasets_collation(mode: Mode) -> None:
+    columns = [column("Id", "INT64", 1, key=True), column("Code", "STRING", 2, key=True), column("Name", "STRING", 3)]
+    table = bigquery_table(TableSchema.of("T", columns), BigQueryTableOptions("d", mode))
+    fields = {one["name"]: one for one in table_resource(BigQueryTarget("p"), table).to_api_repr()["schema"]["fields"]}
+    assert fields["Code"]["collation"] == ""
+    assert "collation" not in fields["Name"], "the dataset's holds"
+    assert "collation" not in fields["Id"]
+    assert all(staged_field(field).to_api_repr()["collation"] == "" for field in table.fields if field.type == "STRING")
