@@ -194,13 +194,20 @@ def server_options(command: Command) -> Command:
 
 
 async def until_stopped(
-    stop: StopRequest, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False
+    stop: StopRequest, work: Coroutine[object, object, None], *, ends_with_stdin: bool = False, stopped: int = 0
 ) -> int:
-    """Runs ``work`` until it ends or a signal stops it; returns the exit code."""
+    """Runs ``work`` until it ends or a signal stops it; returns the exit code.
+
+    Args:
+        stop: is requested by a signal.
+        work: the command's.
+        ends_with_stdin: whether the end of standard input requests it, too.
+        stopped: the exit code after a stop that is not Ctrl-C.
+    """
     with suppress(asyncio.CancelledError):  # a second signal cancels this task
         async with on_signals(stop), ended_with_stdin(stop, wanted=ends_with_stdin):
             await work
-    code = INTERRUPTED if stop.interrupted else 0
+    code = INTERRUPTED if stop.interrupted else stopped if stop.requested else 0
     if stop.requested:  # a thread may be blocked in a write to a pipe that nobody reads, and must not keep the process
         asyncio.get_running_loop().call_later(_THREADS_TIMEOUT, os._exit, code)
     return code

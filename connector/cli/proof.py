@@ -52,13 +52,16 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
     request = audit_request(target, **options)
     stop = StopRequest(drain_timeout=_AUDIT_DRAIN)
     planned: list[AuditReport] = []
-    work = audit(request, stop, planned=planned.append)
-    try:
-        asyncio.run(until_stopped(stop, work))
-    finally:
-        for report in planned:
-            print_report(report.to_json(), report.to_text(), as_json=as_json)
-    if stop.requested:  # 0 would say that nothing is wrong
+
+    async def work() -> None:
+        try:  # 0 would say that nothing is wrong
+            await until_stopped(stop, audit(request, stop, planned=planned.append), stopped=INTERRUPTED)
+        finally:  # before a thread that does not end is given up, with the process
+            for report in planned:
+                print_report(report.to_json(), report.to_text(), as_json=as_json)
+
+    asyncio.run(work())
+    if stop.requested:
         sys.exit(INTERRUPTED)
     sys.exit(1 if any(report.findings.total for report in planned) else 0)
 
@@ -98,7 +101,7 @@ def verify_command(
     delivers = repairing["repair"] and not repairing["dry_run"]
     if delivers:
         refuse(loaded, NEEDS["backfill"])
-        asyncio.run(until_stopped(stop, finish_earlier(loaded, config, stop)))
+        asyncio.run(until_stopped(stop, finish_earlier(loaded, config, stop), stopped=INTERRUPTED))
         if stop.requested:
             sys.exit(INTERRUPTED)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files on disk are removed
@@ -109,7 +112,8 @@ def verify_command(
             report.repair = RepairReport(keys.counts)
         try:
             if report.repair is not None and keys is not None and delivers and keys.tables:
-                asyncio.run(until_stopped(stop, repair(loaded, config, stop, keys, report.repair)))
+                work = repair(loaded, config, stop, keys, report.repair)
+                asyncio.run(until_stopped(stop, work, stopped=INTERRUPTED))
             if delivers and not stop.requested:
                 keep_equality(loaded, report)
         finally:
