@@ -19,10 +19,11 @@ from pyspark.sql import Row, SparkSession
 from connector.config.sections import SourceConfig
 from connector.envelope.envelope import Source
 from connector.errors import SpoolInUseError, VersionRetentionError
+from connector.spanner.snapshot.partitions import SnapshotPartition
 from connector.spool import consumers
 from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import progress_of, write_progress
-from connector.spool.backfill.requests import requests_of, withdraw_requests
+from connector.spool.backfill.requests import Request, requests_of, withdraw_requests
 from connector.spool.backfill.sealing import BackfillWriter, Remaining, progress, remaining
 from connector.spool.manifest import BackfillPart
 from spark_sink.errors import clear_line
@@ -172,7 +173,7 @@ class BackfillJob:
 
     def _left(self) -> list[Remaining]:
         """The partitions that are to be read now: of tables that no user has stopped, each of which has a plan then."""
-        requests = {} if self._document.is_repair else requests_of(self._stream)
+        requests = self._requests()
         stopped = {table for table, request in requests.items() if request == "stop"}
         self._restart([table for table, request in requests.items() if request == "restart"])
         tables = self._document.tables
@@ -209,13 +210,28 @@ class BackfillJob:
                 withdraw_requests(self._stream, [name], only="restart")
                 self._restarted.discard(name)
 
-    def _plan_again(self, why: str) -> None:
-        """Plans the tables that are not read completely once more, at the same timestamp."""
-        tables = sorted({left.table for left in self._remaining()[1]})
-        names = ", ".join(self._document.tables[index].table for index in tables)
-        again = "read again from their first row, and delivered rows again with the same uuid"
-        say(f"{why}; {again}: {names}", action="tables_read_again")
-        self._plan(tables)
+    def _plan_again(self, why: str, lost: str) -> None:
+        """Plans a table that cannot be read any more once more, at the same timestamp, with those of its session.
+
+        Not tables that users have stopped: once they are resumed, their own partitions say whether it must be.
+        """
+        stopped, session = self._stopped(), self._session_of(lost)
+        left = {self._document.tables[one.table].table: one.table for one in self._remaining()[1]}
+        again = {name: left[name] for name in left if name not in stopped and self._session_of(name) == session}
+        if again:
+            how = "read again from their first row, and delivered rows again with the same uuid"
+            say(f"{why}; {how}: {', '.join(again)}", action="tables_read_again")
+            self._plan(list(again.values()))
+
+    def _stopped(self) -> set[str]:
+        return {table for table, request in self._requests().items() if request == "stop"}
+
+    def _requests(self) -> dict[str, Request]:
+        return {} if self._document.is_repair else requests_of(self._stream)
+
+    def _session_of(self, table: str) -> str:
+        """The session of a table's plan, of which some partition is left."""
+        return SnapshotPartition.from_json(self._plans.by_table[table].partitions[0].encode()).session
 
     def _has_room(self, stopping: threading.Event) -> bool:
         """Waits until all consumers have read enough; False if ``stopping`` was set before."""
@@ -265,17 +281,18 @@ class BackfillJob:
             VersionRetentionError: the timestamp is no longer retained.
         """
         reports = self._collected(wave, stopping)
-        lost = ""
+        lost = table = ""
         for report in reports:
             if report.expired:
                 raise VersionRetentionError(report.expired)
-            lost = lost or report.lost
+            if report.lost and not lost:
+                lost, table = report.lost, self._parts[report.place].table
             if not lost:
                 files = from_text(report.files)
                 self._largest = max(self._largest, sum(file.bytes for file in files))
                 self._writer.seal(self._parts[report.place], files, now=time.time_ns())
         if lost:
-            self._plan_again(lost)
+            self._plan_again(lost, table)
         self.report()
 
     def _collected(self, wave: list[Task], stopping: threading.Event) -> list[Row]:

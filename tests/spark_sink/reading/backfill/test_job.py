@@ -137,6 +137,28 @@ def test_a_lost_session_divides_unfinished_tables_again_at_the_same_timestamp(tm
     assert {manifest.watermark_high for manifest in own.manifests(1, own.latest())} == {document.timestamp}
 
 
+def test_a_lost_session_divides_a_stopped_table_again_only_if_it_cannot_be_read_once_it_is_resumed(
+    tmp_path: Path,
+) -> None:
+    faults = FaultPlan()
+    with serving(faults=faults) as server:
+        own, document = recorded(server, tmp_path)
+        spool, stopped = Spool.at(tmp_path), document.tables[-1].table
+        killed_before(server, own, document, 2)
+        write_request(spool, [stopped], "stop")
+        faults.rule(Fault(FaultKind.SESSION_EXPIRED))
+        read_all(server, own, document)
+        numbers = {plan.table: plan.plan for plan in plans(own, document.tables).values()}
+        assert numbers[stopped] == 1
+        assert 2 in numbers.values()
+        withdraw_requests(spool, [stopped], only="stop")
+        read_all(server, own, document)
+        rows = expected(server, own, document)
+    after = {plan.table: plan.plan for plan in plans(own, document.tables).values()}
+    assert after == {**numbers, stopped: 2}
+    assert payloads(own)[stopped] == rows[stopped], "each of its rows comes once"
+
+
 def test_a_timestamp_that_is_no_longer_retained_is_reported_with_the_tables_that_are_left(tmp_path: Path) -> None:
     with serving() as server:
         own, document = recorded(server, tmp_path)
