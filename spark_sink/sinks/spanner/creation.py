@@ -163,7 +163,7 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddres
     there = awaited_destination(target)
     spelled = {name.lower(): name for name in there.tables}
     columns = {spelled.get(table.lower(), table): names for table, names in columns.items()}
-    types = asyncio.run(_column_types(target, WRITER))
+    types = asyncio.run(_column_types(target, WRITER, with_defaults=True))
     wanted = relaxing(types, columns, there.dialect, is_emulated=bool(target.emulator_host))
     if wanted:
         _log.warning(
@@ -280,7 +280,7 @@ def relaxing(
     The emulator fails on DROP NOT NULL. There, a type without NOT NULL makes a column nullable in both dialects.
 
     Args:
-        types: as the dialect spells them, by table and column.
+        types: as the dialect spells them, by table and column; with the default in GoogleSQL, which is dropped without.
         columns: of each table.
         dialect: of the database.
         is_emulated: whether the database is an emulator's.
@@ -322,11 +322,19 @@ def _plain(name: str) -> str:
     return re.sub(r'[`"]', "", name).removeprefix("public.")
 
 
-async def _column_types(address: DatabaseAddress, access: Access = READER) -> dict[tuple[str, str], str]:
+async def _column_types(
+    address: DatabaseAddress, access: Access = READER, *, with_defaults: bool = False
+) -> dict[tuple[str, str], str]:
     client = SpannerClient(replace(address, database_role=None), access=access)
     async with client.connected():
         dialect = await dialect_of(client)
         rows = await client.rows(
-            "SELECT table_schema, table_name, column_name, spanner_type FROM information_schema.columns"
+            "SELECT table_schema, table_name, column_name, spanner_type, column_default FROM information_schema.columns"
         )
-    return {(dialect_name(dialect, schema, table), str(column)): str(kind) for schema, table, column, kind in rows}
+    has_defaults = with_defaults and dialect.name == "googlesql"
+    return {
+        (dialect_name(dialect, schema, table), str(column)): f"{kind} DEFAULT ({default})"
+        if default and has_defaults
+        else str(kind)
+        for schema, table, column, kind, default in rows
+    }

@@ -39,6 +39,7 @@ class DestinationTable:
             deleted last: only when all is written does nothing refer to them.
         takes_others: whether a deleted row takes those with it that refer to it, or to its children, by a foreign key.
         types: the type code of each column, empty if it is not known.
+        not_null: columns that cannot be NULL; those of them that have a default are not required.
     """
 
     columns: frozenset[str]
@@ -50,6 +51,7 @@ class DestinationTable:
     is_referred_to: bool = False
     takes_others: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    not_null: frozenset[str] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
@@ -124,6 +126,7 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
     columns: dict[str, set[str]] = defaultdict(set)
     generated: dict[str, set[str]] = defaultdict(set)
     required: dict[str, set[str]] = defaultdict(set)
+    not_null: dict[str, set[str]] = defaultdict(set)
     types: dict[str, dict[str, str]] = defaultdict(dict)
     for schema, table, column, how, nullable, default, kind in await client.rows(
         "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL,"
@@ -132,8 +135,10 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
         name = dialect_name(dialect, schema, table)
         types[name][str(column)] = code_of(dialect, str(kind))
         (columns if how == "NEVER" else generated)[name].add(str(column))
-        if how == "NEVER" and nullable == "NO" and not default:
-            required[name].add(str(column))
+        if how == "NEVER" and nullable == "NO":
+            not_null[name].add(str(column))
+            if not default:
+                required[name].add(str(column))
     relations = await relations_of(client, dialect)
     depths = relations.depths()
     referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
@@ -152,6 +157,7 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
                 table in referred_to,
                 table in takes_others,
                 types[table],
+                frozenset(not_null[table]),
             )
             for table in relations.tables
         },

@@ -164,11 +164,12 @@ class WritePlanner:
         needs: dict[str, set[str]] = defaultdict(set)
         for row in rows:
             known = self._names.tables[self._names.table(row.table)]
-            required = known.required.difference(known.key)
-            if required and not row.is_deleted:
+            not_null = known.not_null.difference(known.key)
+            if not_null and not row.is_deleted:
                 written = self._written(row, known)
+                absent = known.required if row.is_whole else frozenset[str]()
                 needs[row.table] |= {
-                    name for name in required if (written[name] is None if name in written else row.is_whole)
+                    name for name in not_null if (written[name] is None if name in written else name in absent)
                 }
         if needs := {table: names for table, names in needs.items() if names}:
             self._omissions.relax(needs)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_sink.sinks.spanner.destination_tables import awaited_destination
 from tests.integration.servers import MakeDatabase
+from tests.spark_sink.sinks.spanner.applying import target_of
 from tests.spark_sink.sinks.spanner.dead_letters.pair import TABLES, Pair
 
 pytestmark = pytest.mark.emulator
@@ -32,6 +34,35 @@ def test_rows_are_there_though_the_destination_requires_what_the_source_has_drop
     pair.apply()
     assert pair.replica.rejected() == {}
     assert pair.people() == [(1, "a", 1), (2, "b", None)]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "mode"), [("googlesql", "rows"), ("googlesql", "transactions"), ("postgresql", "rows")]
+)
+def test_a_column_with_a_default_that_cannot_be_null_there_is_made_nullable_only_for_rows_that_have_null(
+    database: MakeDatabase, dialect: str, mode: str, tmp_path: Path
+) -> None:
+    source, sample = database(dialect=dialect), database(dialect=dialect)
+    source.run_ddl(*TABLES[dialect])
+    people = TABLES[dialect][0]
+    if dialect == "postgresql":
+        people = people.replace('"Age" bigint', '"Age" bigint NOT NULL DEFAULT 7, "Own" varchar NOT NULL DEFAULT \'x\'')
+    else:
+        own = "Age INT64 NOT NULL DEFAULT (7), Own STRING(MAX) NOT NULL DEFAULT ('x')"
+        people = people.replace("Age INT64", own)
+    sample.run_ddl(people, TABLES[dialect][1])
+    pair = Pair(source, sample, tmp_path, {"mode": mode, "create_tables": True})
+    pair.commit("INSERT", 1, Name="a", Age=None)
+    pair.seal()
+    pair.apply()
+    assert pair.replica.rejected() == {}
+    assert pair.replica.rows("People", "Id", "Age", "Own") == [(1, None, "x")]
+    there = awaited_destination(target_of(sample)).tables["People"]
+    assert there.not_null == {"Id", "Own"}
+    if dialect == "googlesql":  # the emulator drops the default of a PostgreSQL column with NOT NULL
+        with sample.database.batch() as batch:
+            batch.insert("People", ("Id",), [(2,)])
+        assert pair.replica.rows("People", "Id", "Age") == [(1, None), (2, 7)]
 
 
 @pytest.mark.parametrize("create_tables", [True, False])
