@@ -90,6 +90,11 @@ class Levels:
         yield *replaced, *self.writes, *others, *self.last_deletes
         if self.last_deletes and not self.takes_others:  # a unique value may move from a deleted row
             yield *self.deletes, *self.last_deletes, *self.writes
+        elif self.last_deletes:  # what is there has its new references by then, and what is new cannot be taken
+            new = tuple(tuple(one for one in level if one.row.is_new) for level in self.writes)
+            there = (tuple(one for one in level if not one.row.is_new) for level in self.writes)
+            if any(new):
+                yield *self.deletes, *there, *self.last_deletes, *new
 
 
 def leveled(

@@ -79,6 +79,11 @@ class MergedRow:
         """True if an INSERT is among its changes."""
         return any(change.mod_type == "INSERT" for change in self.changes)
 
+    @property
+    def is_new(self) -> bool:
+        """True if the row was not there before its first change."""
+        return bool(self.changes) and self.changes[0].mod_type == "INSERT"
+
     def apply(self, change: KeyedChange, values: dict[str, Value]) -> None:
         """Applies the next change of the row."""
         self.changes.append(change)

@@ -6,7 +6,7 @@ import pytest
 from connector.spanner.errors import CallAction, CallError
 from connector.spanner.relations import depths_of
 from spark_sink.sinks.spanner.writing.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
-from spark_sink.sinks.spanner.writing.row_merger import MergedRow
+from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow
 from spark_sink.sinks.spanner.writing.transactions import RefusedWriteError, is_of_the_transaction
 
 
@@ -44,6 +44,35 @@ def test_rows_that_others_refer_to_are_deleted_last_or_first_if_that_takes_none_
     names = [[(one.operation, one.table) for level in levels for one in level] for levels in found.orders()]
     assert names[:2] == [[(DELETE, "T"), (WRITE, "T"), (DELETE, "P")], [(WRITE, "T"), (DELETE, "T"), (DELETE, "P")]]
     assert names[2:] == ([] if takes_others else [[(DELETE, "T"), (DELETE, "P"), (WRITE, "T")]])
+
+
+def test_new_rows_are_written_last_if_others_are_deleted_with_a_row() -> None:
+    """A unique value moves from a deleted row to a new one, and a row that was there refers to another one first."""
+
+    def written(table: str, key: str, mod_type: str) -> RowMutation:
+        row = MergedRow(table, (key,), ("Id",), {})
+        row.apply(KeyedChange(table, mod_type, True, "{}", "2026-03-01T10:00:00Z", "0", "t", (1, 0)), {"Id": key})
+        return RowMutation(WRITE, table, ("Id",), (key,), row)
+
+    found = leveled(
+        [
+            (0, written("Users", "2", "INSERT")),
+            (0, written("Users", "3", "UPDATE")),
+            (1, written("Orders", "5", "UPDATE")),
+            (1, written("Orders", "6", "INSERT")),
+        ],
+        [(0, mutation(DELETE, "Users", "1"))],
+        takes_others=True,
+    )
+    *_, last = found.orders()
+    order = [(one.operation, one.table, one.values[0]) for level in last for one in level]
+    assert order == [
+        (WRITE, "Users", "3"),
+        (WRITE, "Orders", "5"),
+        (DELETE, "Users", "1"),
+        (WRITE, "Users", "2"),
+        (WRITE, "Orders", "6"),
+    ]
 
 
 def test_children_are_deleted_first_and_written_last() -> None:
