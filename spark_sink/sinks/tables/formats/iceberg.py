@@ -86,13 +86,20 @@ class IcebergStore(TableStore):
             options: of the action.
             properties: of its snapshot.
         """
-        actions = java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions
-        action = actions.get(java_session(self._spark)).rewriteDataFiles(self.loaded(name))
+        action = self._actions().rewriteDataFiles(self.loaded(name))
         for option, value in options.items():
             action = action.option(option, value)
-        for key, value in properties.items():
-            action = action.snapshotProperty(key, value)
-        action.execute()
+        _with_properties(action, properties).execute()
+
+    def remove_dangling_deletes(self, name: str, properties: Mapping[str, str]) -> None:
+        """Removes the files of deletes that name no row any more; its snapshot, if it makes one, has properties.
+
+        The option of the other action makes that snapshot without them.
+        """
+        _with_properties(self._actions().removeDanglingDeleteFiles(self.loaded(name)), properties).execute()
+
+    def _actions(self) -> JavaObject:
+        return java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions.get(java_session(self._spark))
 
     def state(self, name: str) -> str | None:
         """The id of the table, the one of its schema, and its properties; None if there is no table, or it has no id.
@@ -191,6 +198,13 @@ class IcebergStore(TableStore):
     def _properties(self, last: Offset) -> dict[str, str]:
         """Those of a snapshot; no consumer has a colon in its name."""
         return {self._progress: str(last.epoch), f"{self._progress}{IDENTITY}": last.at}
+
+
+def _with_properties(action: JavaObject, properties: Mapping[str, str]) -> JavaObject:
+    """An action whose snapshot has properties."""
+    for key, value in properties.items():
+        action = action.snapshotProperty(key, value)
+    return action
 
 
 def _current(table: JavaObject) -> int | None:

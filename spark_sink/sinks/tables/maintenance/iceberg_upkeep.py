@@ -17,7 +17,7 @@ from spark_sink.sinks.tables.lake_table import text
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
 from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
 
-_REWRITE: Mapping[str, str] = {"delete-file-threshold": "5", "remove-dangling-deletes": "true"}
+_REWRITE: Mapping[str, str] = {"delete-file-threshold": "5"}
 """Options of a compaction: a file whose rows five files of deletes name is written again without them."""
 
 _AGE, _USUAL_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3_600_000
@@ -52,9 +52,10 @@ class IcebergUpkeep(Upkeep):
         return TableFiles(*map(int, counts))
 
     def compact(self, name: str) -> None:
-        """The snapshot has the last epochs of all that write the table."""
+        """Each snapshot has the last epochs of all that write the table."""
         numbers = {key: value for kept in self._kept(name) for key, value in kept.properties.items()}
         self._store.rewrite_files(name, _REWRITE, numbers)
+        self._store.remove_dangling_deletes(name, numbers)
 
     def expire(self, name: str, keep: int, now: int) -> None:
         """By ``expireSnapshots``; tags of cuts are respected."""

@@ -104,11 +104,33 @@ def test_a_compaction_that_another_commit_overtook_takes_no_epoch_from_its_table
         commits.commit(**epochs_)
     upkeep, written = IcebergUpkeep(lake, commits.stores[0]), dict[str, str]()
     monkeypatch.setattr(IcebergStore, "rewrite_files", lambda _, name, options, numbers: written.update(numbers))
+    monkeypatch.setattr(IcebergStore, "remove_dangling_deletes", lambda _, name, numbers: written.update(numbers))
     upkeep.compact("T")
     wanted = {"one": "4", "one:at": "at-4", "two": "11", "two:at": "at-11"}
     assert written == {f"spanner-cdc.spool.{name}": value for name, value in wanted.items()}
     upkeep.expire("T", DAY, _now(lake) + 10 * DAY)
     assert commits.applied() == [4, 11]
+
+
+@_WITH_ICEBERG
+def test_each_snapshot_of_a_compaction_has_the_last_epochs(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of deletes are dangling where a data file is older than they are, and is not written again."""
+    monkeypatch.setattr(iceberg, "_APPLIED", Remembered())
+    commits = Commits(lake, tmp_path / "lake")
+    lake.sql(f"ALTER TABLE {commits.name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    lake.sql(f"ALTER TABLE {commits.name} ADD PARTITION FIELD truncate(10, Id)")
+    for first in (10, 0, 2, 4, 6, 8):
+        lake.sql(f"INSERT INTO {commits.name} VALUES ({first}), ({first + 1})")
+    lake.sql(f"DELETE FROM {commits.name} WHERE Id IN (1, 3, 5)")
+    commits.commit(one=7, two=8)
+    upkeep = IcebergUpkeep(lake, commits.stores[0])
+    assert upkeep.files("T").deletes
+    upkeep.compact("T")
+    assert (upkeep.files("T").data, upkeep.files("T").deletes) == (2, 0)
+    commits.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
+    assert commits.applied() == [7, 8]
 
 
 @pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
