@@ -102,9 +102,9 @@ class IcebergStore(TableStore):
         return java_classes(self._spark).org.apache.iceberg.spark.actions.SparkActions.get(java_session(self._spark))
 
     def state(self, name: str) -> str | None:
-        """The id of the table, the one of its schema, and its properties; None if there is no table, or it has no id.
+        """The id of the table, its schema, and its properties; None if there is no table, or it has no id.
 
-        A schema's id is given once in a table.
+        The id of a schema is given again where older metadata was restored.
         """
         table = self._newest(name) if has_jvm(self._spark) else None
         if table is None:
@@ -114,7 +114,7 @@ class IcebergStore(TableStore):
         except SPARK_ERRORS:
             return None  # tables of the first versions of the format may have none
         properties = table.properties()
-        return f"{uuid} {table.schema().schemaId()} {properties.get(PROPERTY)} {properties.toString()}"
+        return f"{uuid} {table.schema().toString()} {properties.get(PROPERTY)} {properties.toString()}"
 
     def applied(self, name: str) -> Offset:
         """The largest epoch in the history of the current snapshot.

@@ -13,6 +13,7 @@ from connector.core.records import ColumnType
 from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import Format, Mode, TableOptions
 from spark_sink.sinks.tables.formats import iceberg
+from spark_sink.sinks.tables.formats.iceberg import IcebergStore
 from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import LakeTable
@@ -200,6 +201,25 @@ def test_the_last_epoch_of_a_snapshot_that_has_expired_is_still_known(lake: Spar
     commits.commit()
     commits.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
     assert commits.stores[0].applied("T") == Offset(5, at="at-5")
+
+
+@_WITH_ICEBERG
+def test_a_table_whose_older_metadata_was_restored_is_prepared_again_though_its_schema_has_the_id_of_another(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = TableOptions("iceberg", str(tmp_path / "lake"), None, "append", "apply")
+    store = IcebergStore(lake, options, "spanner-cdc.x.y")
+    wider, folder = replace(_TABLE, columns={**_TABLE.columns, "More": "string"}), tmp_path / "lake/Singers/metadata"
+    store.prepare(_TABLE)
+    shutil.copytree(folder, tmp_path / "older")
+    for _ in range(2):
+        store.prepare(wider)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "older", folder)
+    lake.sql(f"REFRESH TABLE {store.target('Singers')}")
+    lake.sql(f"ALTER TABLE {store.target('Singers')} ADD COLUMNS (Other STRING)")
+    store.prepare(wider)
+    assert {"Name", "Other", "More"} <= {*store.rows("Singers").columns}
 
 
 def test_only_so_many_values_are_kept() -> None:
