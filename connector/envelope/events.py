@@ -50,7 +50,14 @@ def json_object(text: str) -> dict[str, object]:
         row = None
     if not isinstance(row, dict):
         raise EventError("the payload is not a JSON object")
+    if "-0," in text or "-0}" in text or "-0]" in text:  # an integer without a sign to orjson: FLOAT64's -0
+        signed: dict[str, object] = json.loads(text, parse_int=_signed)
+        return signed
     return row
+
+
+def _signed(digits: str) -> float:
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _on_one_line(text: str) -> str:

@@ -221,6 +221,13 @@ def test_null_is_null_in_every_type(code: str) -> None:
     assert value_of(array_of(simple(code)), "null") is None
 
 
+@pytest.mark.parametrize("text", ["-0", "[0,-0]", "[-0,1.5]"])
+def test_a_negative_zero_keeps_its_sign(text: str) -> None:
+    kind = simple("FLOAT64")
+    found = value_of(array_of(kind) if text.startswith("[") else kind, text)
+    assert [str(value) for value in (found if isinstance(found, list) else [found]) if value == 0][-1] == "-0.0"
+
+
 def test_an_error_about_an_invalid_integer_does_not_contain_it() -> None:
     with pytest.raises(EventError, match="column Id: a value of an integer type is not an integer") as caught:
         one(mods=mod('{"Id":"secret"}'))
