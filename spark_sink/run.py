@@ -263,11 +263,11 @@ class Sink:
                 event := events.get()
             ) is SinkEvent.INPUT_ENDED:  # said twice: what is sealed is still to be delivered
                 pass
+        error = query.exception() or self._undelivered  # the query's own error says more
+        if error is not None:
+            raise error
         if event is SinkEvent.SIGNAL or self._is_drained:
             self._finish_batch(query)  # it may hold epochs that another daemon has sealed
-        error = query.exception() or self._undelivered  # the query's own error says more
-        if error is not None and not self._stopping.is_set():
-            raise error
         query.stop()
         say("done", action="sink_done")
         return self._is_drained

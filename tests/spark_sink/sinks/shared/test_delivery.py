@@ -15,6 +15,7 @@ from connector.config import validated
 from connector.spool import consumers
 from connector.spool.sink_report import NOTHING, SinkFailure, report_of, write_report
 from connector.telemetry import spans
+from spark_sink.errors import SinkError
 from spark_sink.run import Events, Sink, SinkEvent
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery
@@ -69,6 +70,32 @@ def test_a_sink_ends_when_what_it_drains_is_delivered_whatever_else_there_is(spo
     sink._deliver(cast("StreamingQuery", Query()), events)
     assert events.get_nowait() is SinkEvent.QUERY_ENDED
     assert sink._is_drained
+
+
+class FailedQuery:
+    """A query that has failed."""
+
+    isActive = False  # noqa: N815 - Spark's name
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        return
+
+    def exception(self) -> Exception:
+        return SinkError("the folder is gone")
+
+
+def test_the_error_of_a_query_that_had_failed_before_a_signal_was_read_is_not_hidden(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.fill(1)
+    delivery = delivery_of(spool, tmp_path, 0)
+    sink = Sink(cast("SparkSession", None), delivery._config, delivery)
+    monkeypatch.setattr(sink, "_start", FailedQuery)
+    events: Events = SimpleQueue()
+    events.put(SinkEvent.SIGNAL)
+    with pytest.raises(SinkError, match="the folder is gone"):
+        sink.run(events)
+    assert "done" not in capsys.readouterr().err
 
 
 def test_a_micro_batch_has_a_span_with_its_number_and_the_sinks_name(
