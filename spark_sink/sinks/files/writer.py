@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,9 @@ _OPEN_FILES = 100
 
 _SLICE = 8 * 1024 * 1024
 """Bytes of a table's rows that are encoded at once, also of several epochs; Avro's blocks depend on it."""
+
+_LONGEST = 255
+"""The most bytes of a part of a path; a named schema and a table may have 128 characters each."""
 
 _WAITING = 64 * 1024 * 1024
 """Bytes of all tables' rows that wait to be encoded."""
@@ -411,6 +415,11 @@ def by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
 
 
 def _safe(name: str) -> str:
-    """A name that is one part of a path."""
-    name = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
-    return f"%2E{name[1:]}" if name.startswith(".") else name
+    """A name that is one part of a path; one that is longer than a disk takes ends with its hash."""
+    safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    if safe.startswith("."):
+        safe = f"%2E{safe[1:]}"
+    data = safe.encode()
+    if len(data) <= _LONGEST:
+        return safe
+    return f"{data[: _LONGEST - 20].decode(errors='ignore')}~{sha256(name.encode()).hexdigest()[:16]}"

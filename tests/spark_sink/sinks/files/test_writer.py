@@ -213,6 +213,18 @@ def test_names_that_would_leave_the_folder_are_quoted(spool: SpoolMaker, tmp_pat
     assert file.path.startswith("%2E.%2F..%2Fetc_a%2Fb/2026/")
 
 
+def test_a_folder_whose_name_would_be_too_long_for_a_disk_is_shortened_and_still_the_tables_own(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    schema, table = "s" * 128, "t" * 127
+    names = [f"{schema}.{table}{end}" for end in "ab"] + [f"{schema[1:]}.{table}", f"{schema[2:]}.{table}"]
+    spool.seal(*(record(START + at, [1], table=name) for at, name in enumerate(names)))
+    folders = [file.path.partition("/")[0] for file in written(spool, tmp_path / "out")]
+    assert len(set(folders)) == 4
+    assert sorted(map(len, folders)) == [252, 252, 254, 255]
+    assert f"{schema[1:]}_{table}" in folders, "one that a disk takes is as it was"
+
+
 def test_a_group_is_a_contiguous_run_of_a_minute_and_empty_epochs_are_in_none(spool: SpoolMaker) -> None:
     spool.seal(high=START + SECOND)
     spool.seal(record(START + 2 * SECOND, [1]))
