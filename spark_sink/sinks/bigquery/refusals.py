@@ -52,6 +52,11 @@ _RESOURCES = BigQueryRefusal(
     f"Partition the table by its key (sink.partition_by), or give the project more slots, {_AGAIN}",
     is_final=True,
 )
+_PARTITIONS = BigQueryRefusal(
+    "the statement changes more partitions than BigQuery allows, which are 4,000",
+    f"Choose longer partitions (sink.partition_by) for a table in another dataset, or another mode there, {_AGAIN}",
+    is_final=True,
+)
 _KEY = BigQueryRefusal(
     "its Cloud KMS key cannot be used",
     "Give BigQuery's service account roles/cloudkms.cryptoKeyEncrypterDecrypter on the key, and check that the key is"
@@ -123,6 +128,7 @@ _BY_BEGINNING = (
     ),
     (r"resources exceeded during query execution|not enough resources for query planning", _RESOURCES),
     (r"query exceeded limit for bytes billed", _TIER),
+    (r"too many partitions produced by query", _PARTITIONS),
     (r"(the |permission denied on )?cloud KMS", _KEY),
     (r"billing has not been enabled for this project", _BILLING),
     (r"cannot (read and write|query) [^\n]{0,40}different locations", _REGION),

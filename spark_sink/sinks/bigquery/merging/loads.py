@@ -20,6 +20,10 @@ from spark_sink.sinks.shared.row_slices import size_of
 MERGED_BYTES = 32 * 1024 * 1024
 """Bytes of a table's rows that become one load; they are in memory as Python objects."""
 
+MERGED_PARTITIONS = 3_900
+"""Partitions of a partitioned table whose rows become one load: a statement changes 4,000 at most
+(https://cloud.google.com/bigquery/quotas#partitioned_tables). Where rows change their partition it changes more."""
+
 
 @dataclass(frozen=True, slots=True)
 class MergeLoad:
@@ -83,13 +87,12 @@ class Loading:
         return to_text(self._loads)
 
     def _load(self) -> None:
-        if not len(self._merger):
-            return
-        lines, fields = self._merger.lines(), self._merger.fields
-        staging = staging_name(self._name, self._table, lines, fields)
-        merge = merge_job(staging)
-        self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load", read_by=merge)
-        self._loads.append(MergeLoad(staging, self._merger.bounds(), self._merger.last))
+        for rows in self._merger.split(MERGED_PARTITIONS):
+            lines, fields = rows.lines(), rows.fields
+            staging = staging_name(self._name, self._table, lines, fields)
+            merge = merge_job(staging)
+            self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load", read_by=merge)
+            self._loads.append(MergeLoad(staging, rows.bounds(), rows.last))
         self._merger, self._merged = RowMerger(self._table), 0
 
 

@@ -4,6 +4,7 @@ An UPDATE that names only some columns changes only those, so every value captur
 named is marked as not present, because it is not NULL. An INSERT or a DELETE replaces everything before it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -43,6 +44,8 @@ class RowMerger:
         self._keys = [column.name for column in table.columns if column.is_key]
         self._rows: dict[tuple[object, ...], _Row] = {}
         self._present, self._deleted, self._replaced = added(table)
+        by = table.partition.column if table.partition else ""
+        self._partition_column = next((column.name for column in table.columns if column.field.name == by), "")
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -76,6 +79,27 @@ class RowMerger:
     def last(self) -> str:
         """The largest change sequence number of the rows; empty where there are none."""
         return max((row.last[2] for row in self._rows.values()), default="")
+
+    def split(self, most: int) -> "list[RowMerger]":
+        """These rows, in several mergers if they have values of more partitions than ``most``; none without rows."""
+        of_partition: dict[object, dict[tuple[object, ...], _Row]] = {}
+        for key, row in self._rows.items():
+            of_partition.setdefault(self._partition_of(row), {})[key] = row
+        if len(of_partition) <= most:
+            return [self] if self._rows else []
+        partitions = list(of_partition.values())
+        return [self._of(partitions[first : first + most]) for first in range(0, len(partitions), most)]
+
+    def _of(self, partitions: Sequence[dict[tuple[object, ...], _Row]]) -> "RowMerger":
+        merger = RowMerger(self._table)
+        for rows in partitions:
+            merger._rows.update(rows)
+        return merger
+
+    def _partition_of(self, row: _Row) -> object:
+        """The partition of a row's value; of one that a change does not name, it is not known."""
+        partition, name = self._table.partition, self._partition_column
+        return partition.of(bytes(row.values[name])) if partition is not None and name in row.values else None
 
     def lines(self) -> bytes:
         """The rows as lines of JSON."""

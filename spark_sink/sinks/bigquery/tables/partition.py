@@ -15,6 +15,9 @@ ALL_OTHERS = "*"
 """Stands for the tables that are not named."""
 
 UNITS = ("hour", "day", "month", "year")
+_LENGTHS = {"hour": len('"2026-03-01T10'), "day": len('"2026-03-01'), "month": len('"2026-03'), "year": len('"2026')}
+"""The characters of a DATE or TIMESTAMP in JSON that distinguish partitions, by unit."""
+
 _MOST_RANGES = 10_000
 _SPEC = re.compile(r"([^,]+)(?:,(hour|day|month|year)|,(-?\d{1,19}),(-?\d{1,19}),(\d{1,19}))?")
 
@@ -34,6 +37,15 @@ class TablePartition:
     interval: int = 0
     expiry: int = 0
     requires_filter: bool = False
+
+    def of(self, value: bytes) -> object:
+        """Equal for values of one partition, as a load job takes them; NULL has one of its own."""
+        if value == b"null":
+            return None
+        if not self.interval:
+            return value[: _LENGTHS[self.unit]]
+        number = int(value.strip(b'"'))
+        return (number - self.start) // self.interval if self.start <= number < self.end else None
 
 
 def parse(spec: str) -> TablePartition:

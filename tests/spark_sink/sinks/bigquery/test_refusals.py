@@ -61,6 +61,13 @@ def answered(status: int, reason: str, message: str) -> exceptions.GoogleAPICall
         (400, "invalidQuery", BUFFER, "streaming buffer", "90 minutes"),
         (404, "notFound", "Not found: Dataset p:d was not found in location EU", "dataset does not", "sink.location"),
         (404, "notFound", "Not found: Table p:d.t was not found in location EU", "table does not exist", "Restore it"),
+        (
+            400,
+            "invalidQuery",
+            "Too many partitions produced by query, allowed 4000, query produces at least 4001 partitions",
+            "more partitions than BigQuery allows",
+            "sink.partition_by",
+        ),
         (404, "notFound", "Not found: Table p:d.t", "table does not exist", "Restore it"),
         (404, "notFound", "Not found: Project p", "project does not exist", "sink.project"),
         (400, "invalid", "Cannot read and write in different locations: EU, US", "another region", "new one"),
