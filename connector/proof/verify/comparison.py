@@ -110,7 +110,7 @@ class Comparison:
         with closing(SourceRows(source, dialect, self._timestamp)) as rows:
             for table in [*self._tables.values()]:
                 try:
-                    rows.columns(table.table)
+                    rows.columns(table)
                 except NoSuchTableError:
                     self._leave_out(table.table)
                     continue

@@ -114,7 +114,7 @@ class DatabaseReplica(Replica):
         with closing(self._rows()) as rows:
             for table in tables:
                 if table.table in self._keys:
-                    columns = rows.columns(table.table)
+                    columns = rows.columns(table)
                     faults += [
                         f"{self.option}: table {table.table}: {fault}: it cannot be compared"
                         for fault in _faults(table, self._keys[table.table], columns)

@@ -43,9 +43,9 @@ class SourceRows:
         """Closes the connection."""
         self._snapshot.close()
 
-    def columns(self, table: str) -> tuple[ColumnType, ...]:
-        """The columns that a table had then; see :meth:`payloads` for errors."""
-        return self._snapshot.columns(TableQuery(table), self._dialect)
+    def columns(self, watched: TableSchema) -> tuple[ColumnType, ...]:
+        """The watched columns that a table had then; see :meth:`payloads` for errors."""
+        return self._snapshot.existing(watched.table, [column.name for column in watched.columns], self._dialect)
 
     def rows(self, watched: TableSchema, condition: str = "") -> Iterator[tuple[bytes, Columns]]:
         """The rows of a table as JSON objects; see :meth:`payloads`."""
@@ -62,8 +62,7 @@ class SourceRows:
         Raises:
             SpannerCdcError: the table cannot be read, for instance because it did not exist then.
         """
-        names = {column.name for column in watched.columns}
-        columns = [column for column in self.columns(watched.table) if column.name in names]
+        columns = self.columns(watched)
         if not columns:
             raise ConfigurationError([f"table {watched.table}: the change stream watches none of its columns"])
         schema = TableSchema.of(watched.table, columns, watched.primary_keys)

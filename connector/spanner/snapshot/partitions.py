@@ -6,7 +6,8 @@ credentials and user agent are those of all other calls, and it exports no metri
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -25,6 +26,7 @@ from connector.core.dialects import Dialect
 from connector.core.masking.rules import ColumnRules
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339
+from connector.errors import NoSuchTableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import STREAMING_SQL
 from connector.spanner.decoding.chunks import ValueAssembler
@@ -140,6 +142,22 @@ class Snapshot:
         Those that the address excludes are absent, and those that it hashes are strings.
         """
         return self._columns(query.table, query.sql(dialect))
+
+    def existing(self, table: str, names: Sequence[str], dialect: Dialect) -> tuple[ColumnType, ...]:
+        """Those of some columns that a table had at the timestamp, HIDDEN ones too, which ``*`` omits.
+
+        Raises:
+            NoSuchTableError: there was no such table.
+            SpannerCdcError: as of :meth:`open`.
+        """
+        with suppress(NoSuchTableError):
+            return self.columns(TableQuery(table, tuple(names)), dialect)
+        found = {column.name: column for column in self.columns(TableQuery(table), dialect)}
+        for name in names:
+            if name not in found:
+                with suppress(NoSuchTableError):
+                    found |= {column.name: column for column in self.columns(TableQuery(table, (name,)), dialect)}
+        return tuple(found[name] for name in names if name in found)
 
     def partitions(self, query: TableQuery, dialect: Dialect, *, data_boost: bool = False) -> list[SnapshotPartition]:
         """The partitions of a query's rows; each row is in exactly one. See :meth:`open` for errors."""

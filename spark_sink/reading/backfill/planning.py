@@ -89,7 +89,7 @@ class TablePlans:
         """The partitions of a table's columns that existed at the timestamp; none of a table that did not."""
         table, at = of_backfill.table, format_rfc3339(self._document.timestamp)
         try:
-            existing = {column.name for column in snapshot.columns(TableQuery(table), self._dialect)}
+            existing = {column.name for column in snapshot.existing(table, columns, self._dialect)}
         except NoSuchTableError:
             say(f"table {table} is left out: it did not exist at {at}, or is dropped", action="table_left_out")
             return []

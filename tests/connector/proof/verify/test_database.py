@@ -80,6 +80,18 @@ def test_databases_of_both_dialects_are_compared_by_value(database: MakeDatabase
     assert (done.code, "different: Visits: 1 rows in Worth" in done.out.decode()) == (1, True), done.err
 
 
+def test_hidden_columns_are_compared(database: MakeDatabase, tmp_path: Path) -> None:
+    one, other = database(), database()
+    for each in (one, other):
+        each.run_ddl(GOOGLESQL.replace("Worth NUMERIC", "Worth NUMERIC HIDDEN"))
+        commit(each, (1, "a", "1.50"))
+    done = against(tmp_path, one, other, "--visits")
+    assert "1 rows in Spanner, 1 in the destination; no differences" in done.out.decode(), done.err
+    commit(other, (1, "a", "1.51"))
+    done = against(tmp_path, one, other, "--visits")
+    assert (done.code, "different: Visits: 1 rows in Worth" in done.out.decode()) == (1, True), done.err
+
+
 def test_every_table_that_cannot_be_compared_is_named(database: MakeDatabase, tmp_path: Path) -> None:
     one, other = database(), database()
     tables = [GOOGLESQL.replace("Visits", name) for name in ("Visits", "Visits2", "Visits3", "Visits4")]

@@ -13,7 +13,7 @@ from connector.config import SourceConfig
 from connector.core.dialects import DIALECTS
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
-from connector.errors import SnapshotLostError
+from connector.errors import NoSuchTableError, SnapshotLostError
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import change_streams, current_timestamp, dialect_of
 from connector.spanner.snapshot.partitions import Snapshot
@@ -119,3 +119,19 @@ def test_what_cannot_be_read_again_is_one_clear_line(database: Callable[..., Sam
     other = replace(found[0], token=b"nonsense")
     with pytest.raises(SnapshotLostError):
         list(read_partition(source.address, other))
+
+
+def test_a_hidden_column_is_found_beside_one_that_the_table_did_not_have(
+    database: Callable[..., SampleDatabase],
+) -> None:
+    sample = database()
+    sample.run_ddl("CREATE TABLE U (Id INT64, H STRING(MAX) HIDDEN, Name STRING(MAX)) PRIMARY KEY (Id)")
+    source = SourceConfig.model_validate(settings(sample))
+    at, _ = asyncio.run(described(source))
+    dialect = _DIALECTS["googlesql"]
+    with Snapshot.open(source.address, at) as opened:
+        assert [column.name for column in opened.columns(TableQuery("U"), dialect)] == ["Id", "Name"]
+        for names in (["Id", "H"], ["Id", "Later", "H"]):
+            assert [column.name for column in opened.existing("U", names, dialect)] == ["Id", "H"]
+        with pytest.raises(NoSuchTableError):
+            opened.existing("V", ["Id"], dialect)
