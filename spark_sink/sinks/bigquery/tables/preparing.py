@@ -194,11 +194,12 @@ class BigQueryTables:
         self, table: BigQueryTable, table_options: BigQueryTableOptions, existing: ExistingTable | None
     ) -> None:
         wanted = self._max_staleness // SECOND
-        before = _seconds(existing.max_staleness) if existing is not None else None
+        there = existing.max_staleness if existing is not None else None
+        before = _seconds(there) if there else 0.0  # BigQuery's default, which it need not show
         if table_options.mode == MERGE and before != wanted:
             self._client.set_max_staleness(table, self._max_staleness)
             if existing is not None:
-                was = "none" if before is None else f"{before:g} s"
+                was = "none" if not there or before is None else f"{before:g} s"
                 _log(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
 
 

@@ -161,3 +161,14 @@ def test_max_staleness_is_set_when_a_table_is_made_and_when_the_option_changes(
         f"INFO spark_sink: max_staleness of table {name} is changed from {before} s to {after} s"
         for before, after in ((3600, 5400), (5400, 0), (0, 86400))
     ], "what a table is made with is not told"
+
+
+def test_a_table_without_max_staleness_is_not_altered_to_none(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble
+) -> None:
+    scenario = double_scenario(max_staleness="0s")
+    for number in (1, 2):
+        scenario.maker.seal(record(START + number * SECOND, [number]))
+        scenario.run()
+    assert not bigquery_double.table(scenario.dataset, "Singers").max_staleness
+    assert bigquery_double.counts.requests["jobs.insert"] + bigquery_double.counts.requests["jobs.query"] == 0
