@@ -207,9 +207,11 @@ def request_pause(spool: Spool, now: int) -> None:
 
 
 def request_resume(spool: Spool) -> bool:
-    """Takes the request to pause back; returns whether there was one."""
-    was_requested = contents(spool.storage, PAUSE) is not None
-    spool.storage.delete(PAUSE)
+    """Takes the request to pause back, durably; returns whether there was one."""
+    was_requested = False
+    while (found := spool.storage.find(PAUSE)) is not None:
+        was_requested = True
+        spool.storage.delete_version(PAUSE, found.version)  # durably: a daemon that is started later must read
     return was_requested
 
 

@@ -20,6 +20,7 @@ from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
+from connector.spool.storage import local
 from connector.spool.writing import initialize
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import AT
@@ -43,6 +44,18 @@ class Reader:
 
 def within_seconds(work: Coroutine[object, object, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 300))
+
+
+def test_a_pause_that_is_taken_back_does_not_return_after_a_power_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, durable = Spool.at(tmp_path), list[list[str]]()
+    monkeypatch.setattr(local, "sync_folder", lambda folder: durable.append([path.name for path in folder.iterdir()]))
+    request_pause(spool, 1)
+    durable.clear()
+    assert request_resume(spool)
+    assert durable == [[]], "the folder was made durable without it"
+    assert not request_resume(spool)
 
 
 def test_a_pause_that_is_taken_back_while_the_reader_drains_does_not_end_the_daemon(tmp_path: Path) -> None:
