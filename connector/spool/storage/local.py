@@ -129,7 +129,7 @@ class LocalStore:
         except FileExistsError:
             raise
         except OSError as error:
-            raise self._errors.writing(file.path, error) from error
+            raise self._errors.linking(file.path, error) from error
         finally:
             file.abandon()
 

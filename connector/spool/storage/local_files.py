@@ -1,5 +1,6 @@
 """Files on a local disk that appear whole: a temporary name, fsync, a rename, and fsync of the folder."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -32,6 +33,15 @@ class DiskErrors:
     def writing(self, path: Path | str, error: OSError) -> SpannerCdcError:
         """The error for a path that cannot be written."""
         return self._of("write", path, error)
+
+    def linking(self, path: Path, error: OSError) -> SpannerCdcError:
+        """The error for a path that cannot be given to a file that is written already."""
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            return self.writing(path, error)
+        return self.failure(
+            f"cannot link {path}: {error.strerror or error}",
+            hint=f"Its file system may have no hard links, which are needed: choose another path with {self.option}.",
+        )
 
     @contextmanager
     def on_reading(self, path: Path) -> Iterator[None]:

@@ -100,6 +100,18 @@ def test_a_file_that_fails_on_its_way_leaves_nothing(
     assert str(storage.root / "a") in str(raised.value)
 
 
+def test_a_file_system_without_hard_links_is_named_as_the_cause(
+    storage: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(SpoolError, match=r"a: Operation not permitted\. Its file system may have no hard links"):
+        storage.create("a", b"one")
+    assert files(storage) == []
+
+
 def test_a_process_that_is_killed_between_writing_and_naming_leaves_no_file(
     storage: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
