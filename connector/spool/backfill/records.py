@@ -271,8 +271,22 @@ def record(
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise
-        own.storage.replace(_DOCUMENT, to_json(document))
+        _write_document(own, document)
     return document
+
+
+def _write_document(own: Spool, document: Backfill) -> None:
+    """Writes a backfill's document, once.
+
+    Raises:
+        SpoolInUseError: another process has, because the lock in a bucket was not renewed in time.
+    """
+    data = to_json(document)
+    try:
+        own.storage.create(_DOCUMENT, data)
+    except FileExistsError:
+        if contents(own.storage, _DOCUMENT) != data:  # else it is this process's own, whose answer was lost
+            raise SpoolInUseError(f"another process has recorded backfill {document.number} meanwhile") from None
 
 
 def _check_announced(own: Spool, number: int) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SpoolError, SpoolInUseError, UnreachableError
-from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
+from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress, TableState
 from connector.spool.backfill.records import (
     backfills,
     check_not_continued,
@@ -18,6 +18,7 @@ from connector.spool.backfill.records import (
     write_progress,
 )
 from connector.spool.reading import Spool
+from connector.spool.storage.local import LocalStore
 from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
 
 
@@ -61,6 +62,31 @@ def test_two_processes_cannot_record_at_once(spool_path: str) -> None:
         pytest.raises(SpoolInUseError, match="another process records a backfill"),
     ):
         recorded(spool, header, "A")
+
+
+def test_a_backfill_that_another_process_has_recorded_meanwhile_is_not_overwritten(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+
+    def late(own: Spool, _: Backfill) -> None:
+        own.storage.create("backfill.json", b"another's")
+
+    with pytest.raises(SpoolInUseError, match="another process has recorded backfill 1 meanwhile"):
+        record(spool, header, [schema("A")], timestamp=lambda: T, why="command", dialect="googlesql", now=T, fill=late)
+    assert spool_of(spool, 1).storage.read("backfill.json").to_pybytes() == b"another's"
+
+
+def test_a_recording_whose_last_answer_was_lost_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, header = spool_with_start(tmp_path)
+    create = LocalStore.create
+
+    def unanswered(store: LocalStore, path: str, data: bytes) -> None:
+        create(store, path, data)
+        if path == "backfill.json":
+            raise FileExistsError(path)
+
+    monkeypatch.setattr(LocalStore, "create", unanswered)
+    document = recorded(spool, header, "A")
+    assert [one.document for one in backfills(spool)] == [document]
 
 
 def test_a_table_is_unfinished_until_its_rows_are_delivered(spool_path: str) -> None:
