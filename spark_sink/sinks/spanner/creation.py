@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
@@ -62,12 +62,15 @@ class Creation:
 
     def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
         """The columns of each of the spool's tables that the destination should have."""
-        keeps = RecordFilter(self.include, self.exclude).keeps
         return {
             name: frozenset(column.name for column in known.newest(name).columns)
             for name in known.names()
-            if keeps(name) and name not in self.others
+            if self.creates(name)
         }
+
+    def creates(self, table: str) -> bool:
+        """True if a table of the source may be created; the bookkeeping table of another sink is none of the user's."""
+        return RecordFilter(self.include, self.exclude).keeps(table) and table not in {*self.others, TABLE}
 
 
 _PART = r"[`\"]?[\w$]+[`\"]?"
@@ -109,7 +112,10 @@ def _missing(there: DestinationDatabase) -> list[str]:
 
 
 def create_missing(
-    tables: Mapping[str, Collection[str]], source: DatabaseAddress, target: DatabaseAddress
+    tables: Mapping[str, Collection[str]],
+    source: DatabaseAddress,
+    target: DatabaseAddress,
+    creates: Callable[[str], bool] = bool,
 ) -> list[str]:
     """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
 
@@ -117,6 +123,7 @@ def create_missing(
         tables: the columns of each table, ``schema.table`` in a named schema.
         source: where they are.
         target: where they are created.
+        creates: whether a table may be created, which another one is interleaved in.
 
     Returns:
         What was created: tables, and columns as ``table.column``. What the source does not have any more is not.
@@ -134,7 +141,7 @@ def create_missing(
     wanted: dict[str, list[str]] = {}
     if missing:
         former = _with_former_keys(source_tables(source) or {}, there)
-        wanted = creating(ddl_of(source), missing, ddl_of(target, WRITER), former)
+        wanted = creating(ddl_of(source), missing, ddl_of(target, WRITER), former, creates)
     if any(lacking.values()):
         types = asyncio.run(_column_types(source))
         types = {(spelled.get(table.lower(), table), column): kind for (table, column), kind in types.items()}
@@ -206,7 +213,11 @@ def _with_former_keys(source: Mapping[str, SourceTable], there: DestinationDatab
 
 
 def creating(
-    ddl: Iterable[str], tables: Collection[str], there: Iterable[str], former: Collection[str] = ()
+    ddl: Iterable[str],
+    tables: Collection[str],
+    there: Iterable[str],
+    former: Collection[str] = (),
+    creates: Callable[[str], bool] = bool,
 ) -> dict[str, list[str]]:
     """The statements that create tables, by table; under an empty name what comes before and after them all.
 
@@ -220,6 +231,7 @@ def creating(
         there: the statements of the other database.
         former: tables there with another key. What is interleaved in them is left out: they are to be dropped, which
             would cost its rows.
+        creates: whether a table may be created. What is interleaved in another one, which is not there, is left out.
     """
     statements = list(_created(ddl))
     known = {(kind, name.lower()) for kind, name, _ in _created(there)}
@@ -229,7 +241,11 @@ def creating(
         line = [name]
         while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1]).lower()) not in known:
             line.append(_plain(match[1]))  # a parent may have no change yet, under this name
-        if match is None or _plain(match[1]) not in former:
+        if missing := [parent for parent in line[1:] if not creates(parent)]:
+            _log.warning(
+                "a table is not created, because the sink does not create its parent", table=name, parent=missing[0]
+            )
+        elif match is None or _plain(match[1]) not in former:
             wanted.update(line)
     of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
     text = "\n".join(of_tables.values())

@@ -44,7 +44,7 @@ def omissions_of(
     def look() -> Databases:
         now = there
         if creation is not None:
-            create_missing(creation.wanted(known), creation.source, target)
+            create_missing(creation.wanted(known), creation.source, target, creation.creates)
             now = awaited_destination(target)
         return Databases(now.tables, source_tables(source))
 

@@ -71,6 +71,10 @@ OF_ACTIONS = {
         "Nothing, unless the placement got rows again before that: then [backfill](../backfill.md) their tables."
     ),
     "a_read_function_does_not_answer": "Nothing, unless it lasts: the placement may be about to be dropped.",
+    "a_table_is_not_created": (
+        "Create it at the destination by hand, in the parent of the name there, then replay its dead letters. Or let"
+        " the sink create the parent: see `sink.tables` and `source.tables`."
+    ),
     "a_table_that_was_created_after": "Nothing; compare it at a later timestamp.",
     "a_window_is_read_again": "Nothing, unless it lasts: check the network between executors and Spanner.",
     "a_window_is_read_again_after": "Nothing, unless it lasts: Spark's UI has the error of the task.",

@@ -1,8 +1,19 @@
 """Creation of tables and columns in the destination, from the source's DDL."""
 
+import pytest
+
+from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from emulator import SampleDatabase
-from spark_sink.sinks.spanner.creation import adding, create_missing, creating, make_nullable, prepare, relaxing
+from spark_sink.sinks.spanner.creation import (
+    Creation,
+    adding,
+    create_missing,
+    creating,
+    make_nullable,
+    prepare,
+    relaxing,
+)
 from spark_sink.sinks.spanner.destination_tables import awaited_destination
 from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE, VIEW
 from tests.integration.servers import MakeDatabase
@@ -79,6 +90,28 @@ def test_what_was_created_again_in_another_spelling_is_not_created_and_gets_what
     make_nullable({"parts": {"Name"}}, target_of(replica))
     assert columns_of(replica, "Parts") == ["Id", "Name", "size"]
     assert "Name" not in awaited_destination(target_of(replica)).tables["Parts"].required
+
+
+def test_a_table_whose_parent_the_sink_does_not_create_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """The parent has another name there, or is excluded: an empty one would reject every row of the child."""
+    source = [
+        "CREATE TABLE Singers (Id INT64) PRIMARY KEY (Id)",
+        "CREATE TABLE Albums (Id INT64, A INT64) PRIMARY KEY (Id, A), INTERLEAVE IN PARENT Singers",
+        "CREATE TABLE Songs (Id INT64, A INT64, S INT64) PRIMARY KEY (Id, A, S), INTERLEAVE IN PARENT Albums",
+    ]
+    address = DatabaseAddress("p", "i", "d", None, None)
+    renamed, excluded = Creation(address, (), (), ("Singers",)), Creation(address, (), ("Singers",), ())
+    for creation in (renamed, excluded):
+        with caplog.at_level("WARNING"):
+            assert creating(source, ["Albums", "Songs"], [], (), creation.creates) == {}
+        assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["a", "a"]
+        caplog.clear()
+        assert [*creating(source, ["Songs"], source[:1], (), creation.creates)] == ["Albums", "Songs"]
+    assert [*creating(source, ["Songs"], [], (), Creation(address, (), (), ()).creates)] == [
+        "Singers",
+        "Albums",
+        "Songs",
+    ]
 
 
 def test_columns_are_added_with_the_types_of_the_source() -> None:
