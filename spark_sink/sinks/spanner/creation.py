@@ -187,8 +187,10 @@ def _make(target: DatabaseAddress, wanted: Mapping[str, list[str]], refused: str
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
+        made = _labels(ddl_of(target, WRITER))
         for name, statements in wanted.items():
-            _try(target, name, statements, refused)
+            if name not in made:
+                _try(target, name, statements, refused)
 
 
 def _try(target: DatabaseAddress, name: str, statements: list[str], refused: str) -> None:
@@ -219,7 +221,7 @@ def creating(
     former: Collection[str] = (),
     creates: Callable[[str], bool] = bool,
 ) -> dict[str, list[str]]:
-    """The statements that create tables, by table; under an empty name what comes before and after them all.
+    """The statements that create tables, by the names of :func:`_labels`.
 
     They come without policies that delete old rows, which would delete those that the source has written again. Foreign
     keys follow once all tables are there; those to tables that the destination does not have are left out. None has ON
@@ -250,24 +252,20 @@ def creating(
     of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
     text = "\n".join(of_tables.values())
     used = {table.rpartition(".")[0] for table in of_tables}
-    before = [
-        statement
+    found = {
+        _label(kind, name): [statement]
         for kind, name, statement in statements
         if (kind, name.lower()) not in known
         if (kind == "SCHEMA" and name in used)
         or (kind == "SEQUENCE" and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text))
-    ]
-    after = [
-        f"ALTER TABLE {_CREATED.match(statement)[2]} ADD {_CASCADE.sub('', key[1])}"  # type: ignore[index]
-        for statement in of_tables.values()
-        for key in _FOREIGN_KEY.finditer(statement)
-        if _plain(key[2]) in of_tables or ("TABLE", _plain(key[2]).lower()) in known
-    ]
-    found = {"": before} if before else {}
+    }
     for name, statement in of_tables.items():
         found[name] = [_DELETION_POLICY.sub("", _FOREIGN_KEY.sub("", statement))]
-    if after:
-        found[name] = [*found[name], *after]
+    for name, statement in of_tables.items():
+        for key, other in _foreign_keys(statement):
+            if other in of_tables or ("TABLE", other.lower()) in known:
+                table = _CREATED.match(statement)[2]  # type: ignore[index]
+                found[_label(name, key)] = [f"ALTER TABLE {table} ADD {key}"]
     return found
 
 
@@ -331,6 +329,24 @@ def _created(ddl: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     for statement in ddl:
         if match := _CREATED.match(statement):
             yield match[1].upper(), _plain(match[2]), statement
+
+
+def _foreign_keys(statement: str) -> Iterator[tuple[str, str]]:
+    """The foreign keys of a table, each as it is added to another one, with the table that it refers to."""
+    for key in _FOREIGN_KEY.finditer(statement):
+        yield " ".join(_CASCADE.sub("", key[1]).split()), _plain(key[2])
+
+
+def _label(of: str, name: str) -> str:
+    return name if of == "TABLE" else f"{of}: {name}"
+
+
+def _labels(ddl: Iterable[str]) -> set[str]:
+    """The names of what a database has: ``T``, ``SCHEMA: s``, ``SEQUENCE: s``, and ``T: FOREIGN KEY(A) ...``."""
+    found = set()
+    for kind, name, statement in _created(ddl):
+        found |= {_label(kind, name), *(_label(name, key) for key, _ in _foreign_keys(statement))}
+    return found
 
 
 def _plain(name: str) -> str:

@@ -48,13 +48,41 @@ def test_foreign_keys_follow_once_their_tables_are_there_and_others_are_left_out
     second = 'CREATE TABLE s.B (Id INT64, CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")) PRIMARY KEY(Id)'
     found = creating([first, "CREATE SCHEMA s", second], {"A", "s.B"}, ['CREATE TABLE "There" ("Id" bigint)'])
     assert found == {
-        "": ["CREATE SCHEMA s"],
+        "SCHEMA: s": ["CREATE SCHEMA s"],
         "A": ["CREATE TABLE A (\n  Id INT64,\n  B INT64,\n  X INT64,\n) PRIMARY KEY(Id)"],
-        "s.B": [
-            "CREATE TABLE s.B (Id INT64) PRIMARY KEY(Id)",
-            "ALTER TABLE A ADD CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)",
-            'ALTER TABLE s.B ADD CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")',
+        "s.B": ["CREATE TABLE s.B (Id INT64) PRIMARY KEY(Id)"],
+        "A: CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)": [
+            "ALTER TABLE A ADD CONSTRAINT FK_B FOREIGN KEY(B) REFERENCES s.B(Id)"
         ],
+        's.B: CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")': [
+            'ALTER TABLE s.B ADD CONSTRAINT c FOREIGN KEY (Id) REFERENCES "There"("Id")'
+        ],
+    }
+
+
+@pytest.mark.parametrize("names", [("A", "B", "Z"), ("Z", "A", "B"), ("A", "Z", "B")])
+def test_a_refused_table_keeps_no_foreign_key_of_others_from_being_made_and_only_it_is_named(
+    database: MakeDatabase, names: tuple[str, str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, replica = database(), database()
+    one, other, third = names
+    source.run_ddl(
+        f"CREATE TABLE {one} (Id INT64, Other INT64) PRIMARY KEY (Id)",
+        f"CREATE TABLE {other} (Id INT64, Other INT64, FOREIGN KEY (Other) REFERENCES {one} (Id)) PRIMARY KEY (Id)",
+        f"CREATE TABLE {third} (Id INT64) PRIMARY KEY (Id)",
+        f"ALTER TABLE {one} ADD CONSTRAINT Back FOREIGN KEY (Other) REFERENCES {other} (Id)",
+    )
+    replica.run_ddl(
+        "CREATE TABLE Taken (Id INT64) PRIMARY KEY (Id)", "CREATE INDEX Z ON Taken (Id)"
+    )  # Spanner's names of tables and indexes are one
+    tables = {name: {"Id"} for name in names}
+    with caplog.at_level("WARNING"):
+        assert create_missing(tables, target_of(source), target_of(replica)) == sorted({*names} - {"Z"})
+    refused = 1 if third == "Z" else 3  # the table, and the foreign keys from it and to it
+    assert len(caplog.records) == refused, [record.__dict__ for record in caplog.records]
+    relations = awaited_destination(target_of(replica)).relations
+    assert relations.references == {
+        name: frozenset({to}) for name, to in ((one, other), (other, one)) if "Z" not in (name, to)
     }
 
 
