@@ -175,6 +175,9 @@ class SinkType(ABC, Generic[C]):
     slash and the name of a file. If empty, such names begin with the spool's id and the type: ``0123abcd_sqlite_7_0``.
     """
 
+    own_tables: frozenset[str] = frozenset()
+    """Tables that such a sink keeps in its destination: a source that is one has them, and they are no copy."""
+
     def __init__(self, config_type: type[C]) -> None:
         self.config_type = config_type
 

@@ -91,7 +91,8 @@ def verify(
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
-    chosen = _chosen(stream, options.tables)
+    own = sink_type(config.sink.type).own_tables
+    chosen = [table for table in _chosen(stream, options.tables) if table.table not in own]
     keyless = tuple(table.table for table in chosen if not table.primary_keys)
     for table in keyless:
         _log.warning("a table without a key cannot be verified", table=table)

@@ -13,6 +13,9 @@ from connector.errors import ConfigurationError
 
 Mode = Literal["rows", "transactions"]
 
+OWN_TABLE = "spanner_cdc_progress"
+"""The bookkeeping table, in the destination."""
+
 _LONGEST_TAG = 50
 
 FORMER_NAMES = r"spanner/[0-9a-f]+_spanner(\..+)?(_\d+)+"

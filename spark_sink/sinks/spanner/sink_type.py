@@ -18,7 +18,7 @@ from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
-from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying, SpannerConfig
+from spark_sink.sinks.spanner.config import FORMER_NAMES, OWN_TABLE, Applying, SpannerConfig
 
 if TYPE_CHECKING:
     from spark_sink.sinks.shared.dead_letters import Replay
@@ -33,6 +33,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
     repeats_replay = True
     former_names = FORMER_NAMES
     waits_for_backfill = True
+    own_tables = frozenset({OWN_TABLE})
 
     def default_options(self) -> SpannerConfig:
         """With any database."""
@@ -88,7 +89,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             return [f"sink.database: {error}"]
         applying = Applying.of(sink)
         there = DestinationNames(applying, found.tables)
-        tables = stream.tables if stream else ()
+        tables = [table for table in stream.tables if table.table not in self.own_tables] if stream else []
         planner = WritePlanner(applying, found.tables, {table.table: table.primary_keys for table in tables})
         errors = [
             f"sink.database: {why}"
@@ -151,7 +152,6 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         from spark_sink.sinks.spanner.connection import key_of
         from spark_sink.sinks.spanner.destination_tables import destination_at
         from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
-        from spark_sink.sinks.spanner.writing.progress import TABLE
 
         target = sink.address(config.source)
         there = asyncio.run(destination_at(target))
@@ -159,7 +159,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             key = key_of(Spool.at(absolute(config.spool.path)), sink.name)
         except FileNotFoundError:
             return []
-        own = there.tables.get(TABLE)
+        own = there.tables.get(OWN_TABLE)
         if own is None or "cut" not in own.columns:
             return []
         return SpannerCutStore(target, sink.transaction_tag, there.dialect.name, key).cuts()

@@ -19,12 +19,13 @@ from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
 from connector.spool.manifest import watermark_of
 from spark_sink.errors import SinkError
+from spark_sink.sinks.spanner.config import OWN_TABLE
 from spark_sink.sinks.spanner.writing.mutations import UPDATE, WRITE, RowMutation, encoded
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
 from spark_sink.sinks.spanner.writing.transactions import Read, SinkTransactions
 from spark_sink.sinks.spanner.writing.units import UnitPosition
 
-TABLE = "spanner_cdc_progress"
+TABLE = OWN_TABLE
 
 VIEW = "spanner_cdc_cuts"
 """The view for users: up to which commit timestamp each sink has applied everything."""

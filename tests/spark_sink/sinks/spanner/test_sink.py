@@ -4,9 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
+from google.cloud.spanner_v1 import COMMIT_TIMESTAMP
 
 from connector.core.timestamps import format_rfc3339
 from emulator import SampleDatabase, Workload
+from spark_sink.sinks.spanner.writing.progress import DDL as PROGRESS
 from tests.integration.commands import configuration, run
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.campaign.bank import DDL
@@ -93,3 +95,21 @@ def test_check_names_the_source_itself_and_each_table_and_column_that_is_missing
     text = done.err + done.out.decode()
     assert "the destination has no table Accounts" in text
     assert "table Both of the destination has no column Name" in text
+
+
+def test_the_bookkeeping_table_of_a_source_that_is_a_destination_itself_is_neither_missed_nor_compared(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    source, replica = database(), database()
+    source.run_ddl(PROGRESS["googlesql"])
+    config = config_of(tmp_path, source, "now", None, database=replica.database_id)
+    checked = run("check", config)
+    assert "spanner_cdc_progress" not in checked.err + checked.out.decode()
+    replica.run_ddl(PROGRESS["googlesql"])
+    with source.database.batch() as batch:
+        row = ("a", "b", 1, 0, COMMIT_TIMESTAMP)
+        batch.insert("spanner_cdc_progress", ("sink", "owner", "epoch", "events", "updated"), [row])
+    against = f"projects/{replica.project}/instances/{replica.instance}/databases/{replica.database_id}"
+    compared = run("verify", config, "--against", against)
+    assert compared.code == 0, compared.err + compared.out.decode()
+    assert "spanner_cdc_progress" not in compared.err + compared.out.decode()
