@@ -6,6 +6,9 @@ from pyspark.sql import SparkSession
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.formats.jvm import java_classes, java_session
 
+_BETWEEN = "\0"
+"""A character that no name has."""
+
 
 class SparkFolders:
     """Files as Spark's own file systems have them."""
@@ -15,9 +18,13 @@ class SparkFolders:
         self._options = java_session(spark).sessionState().newHadoopConf()
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder; none if there is no folder."""
+        """The names in a folder, by as many calls of the JVM however many they are; none if there is no folder."""
         system, path = self._at(folder)
-        return [str(found.getPath().getName()) for found in system.listStatus(path)] if system.exists(path) else []
+        if not system.exists(path):
+            return []
+        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(system.listStatus(path))
+        text = str(self._jvm.scala.collection.mutable.ArraySeq.make(paths).mkString(_BETWEEN))
+        return [one.rpartition("/")[2] for one in text.split(_BETWEEN)] if text else []
 
     def read(self, file: str) -> bytes:
         """The content of a file."""

@@ -10,10 +10,10 @@
 Rows are written below ``_staging``, the files are named in an entry of the commit log, and then moved to where readers
 see them. A run that was killed before the entry repeats the epochs; one that was killed after it only moves files.
 Spark skips names with an underscore, so each file it finds is of a commit, and whole. A reader that must not see a part
-of a commit reads the files that the entries name.
+of a commit reads the files that the entries name: so no entry is ever removed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
@@ -40,6 +40,7 @@ class ParquetStore(TableStore):
         super().__init__(spark, options, blake2b(progress.encode(), digest_size=8).hexdigest())
         self._folders = SparkFolders(spark)
         self._columns: dict[str, Mapping[str, str]] = {}
+        self._listed: dict[str, list[str]] = {}
 
     def target(self, name: str) -> str:
         """Its folder."""
@@ -47,7 +48,8 @@ class ParquetStore(TableStore):
 
     def prepare(self, table: LakeTable) -> PreparedTable:
         """Compares types: each file has its own columns, and a reader merges them (option ``mergeSchema``)."""
-        found = self._columns_of(table.name)
+        self._listed[table.name] = self._newest(table.name)
+        found = self._columns_of(table.name, self._listed[table.name])
         table = table.named_as(found)
         wanted = table.all_columns("append")
         small = {name.lower(): kind for name, kind in found.items()}
@@ -61,8 +63,14 @@ class ParquetStore(TableStore):
         return f"Move the folder {target} elsewhere: a new one gets the changes from here on."
 
     def applied(self, name: str) -> Offset:
-        """From the names in the commit log; the files of the newest entry are moved if they are not yet."""
-        ours = [entry for entry in self._newest(name) if entry.endswith(f"-{self._progress}.json")]
+        """From the names in the commit log; the files of the newest entry are moved if they are not yet.
+
+        Right after a preparation the log is not listed again; later it is, because another run may have committed.
+        """
+        newest = self._listed.pop(name, None)
+        if newest is None:
+            newest = self._newest(name)
+        ours = [entry for entry in newest if entry.endswith(f"-{self._progress}.json")]
         if not ours:
             return Offset(0)
         document = self._entry(name, ours[0])
@@ -99,7 +107,7 @@ class ParquetStore(TableStore):
 
     def columns(self, name: str) -> Mapping[str, str]:
         """Those of all files."""
-        return self._columns_of(name)
+        return self._columns_of(name, self._newest(name))
 
     def key(self, name: str) -> tuple[str, ...]:
         """None: rows are appended."""
@@ -108,15 +116,15 @@ class ParquetStore(TableStore):
 
     def rows(self, name: str) -> DataFrame:
         """The columns that are added to those of Spanner, of the files that readers see."""
-        columns, folder = declared(added_columns("append", own_names(self._columns_of(name)))), self.target(name)
+        columns, folder = declared(added_columns("append", own_names(self.columns(name)))), self.target(name)
         if not any(file.endswith(".parquet") for file in self._folders.names(folder)):
             return self._spark.createDataFrame([], columns)
         return self._spark.read.schema(columns).parquet(folder)
 
-    def _columns_of(self, name: str) -> dict[str, str]:
-        """The columns of all files with their types, as far as entries have them."""
+    def _columns_of(self, name: str, entries: Iterable[str]) -> dict[str, str]:
+        """The columns of all files with their types, as far as the newest entries have them."""
         found: dict[str, str] = {}
-        for entry in self._newest(name):
+        for entry in entries:
             found |= self._entry(name, entry).get("columns", {})
         return found
 

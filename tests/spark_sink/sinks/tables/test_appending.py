@@ -1,8 +1,10 @@
 """A row for each change, appended to tables of Delta and Iceberg, and to Parquet files."""
 
 import random
+from collections import defaultdict
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -138,6 +140,39 @@ def test_parquet_files_appear_by_their_commit_alone_and_a_killed_one_is_complete
             appended.append(2, last)
     assert appended.rows() == before, "the entry is there, the file is not"
     appended.append(1, last)
+    assert appended.rows() == appended.wanted()
+
+
+def test_the_commit_log_of_parquet_is_listed_twice_a_commit_by_as_many_calls_whatever_its_length(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once to prepare the table, and right before it is written: another run may have committed meanwhile."""
+    appended = Appended(lake, "parquet", tmp_path)
+    assert lake.sparkContext._gateway is not None
+    client = lake.sparkContext._gateway._gateway_client
+    send, names = client.send_command, folders.SparkFolders.names
+    calls: list[str] = []
+    listed: dict[int, list[int]] = defaultdict(list)
+
+    def sending(command: str, *args: Any, **options: Any) -> Any:
+        if not command.startswith("m\n"):  # what Python has collected is forgotten at any time
+            calls.append(command)
+        return send(command, *args, **options)
+
+    def listing(self: folders.SparkFolders, folder: str) -> list[str]:
+        before = len(calls)
+        found = names(self, folder)
+        if folder.endswith("_commits"):
+            listed[len(found)].append(len(calls) - before)
+        return found
+
+    monkeypatch.setattr(client, "send_command", sending)
+    monkeypatch.setattr(folders.SparkFolders, "names", listing)
+    for _ in range(4):
+        last = appended.history.commit(1)
+        appended.append(last, last)
+    assert {entries: len(of_length) for entries, of_length in listed.items()} == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert len({count for entries, of_length in listed.items() if entries for count in of_length}) == 1
     assert appended.rows() == appended.wanted()
 
 
