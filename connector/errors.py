@@ -157,6 +157,10 @@ class StreamError(SpannerCdcError):
     """Reading the change stream cannot continue."""
 
 
+class LateRecordError(StreamError):
+    """A record was returned after Spanner had proved that everything up to its timestamp had been returned."""
+
+
 class UnreadableRecordError(StreamError):
     """A record is not what Spanner documents: a value of another kind, a field that is missing. Nothing is skipped."""
 

@@ -13,7 +13,7 @@ from connector.core.changes import Changes
 from connector.core.late_records import LateRecord, in_time, passed_before
 from connector.core.records import DataChangeRecord, Record, partition_name
 from connector.core.timestamps import format_rfc3339
-from connector.errors import SpoolError, StreamError
+from connector.errors import LateRecordError, SpoolError, StreamError
 from connector.log import Log
 from connector.reader.read_state import ReadState
 from connector.spanner.decoding.decoder import Item
@@ -53,7 +53,7 @@ class LatePolicy:
         self._store = store
         self._delivered = state.span.watermark if state.span.is_shared else None
         """The timestamp up to which epochs are delivered, where the reader's own are only parts of one."""
-        self._error: StreamError | None = None
+        self._error: LateRecordError | None = None
         self._unstored: list[LateRecord] = []
         self._storing = asyncio.Lock()
 
@@ -90,7 +90,8 @@ class LatePolicy:
         """Waits until late records are stored.
 
         Raises:
-            StreamError: there was one, and the reader does not continue; or too many are stored.
+            LateRecordError: there was one, and the reader does not continue.
+            StreamError: too many are stored.
             SpoolError: they cannot be stored.
         """
         await self.stored()
@@ -149,7 +150,7 @@ class LatePolicy:
         self._error = self._error or _stopped(self._stream, first, kept=self._store is not None)
 
 
-def _stopped(stream: str, late: LateRecord, *, kept: bool) -> StreamError:
+def _stopped(stream: str, late: LateRecord, *, kept: bool) -> LateRecordError:
     """The error of a reader that stops; ``kept`` if the records that epochs miss are stored as dead letters."""
     transaction = f" of transaction {late.transaction}" if late.transaction else ""
     where, at = f"change stream {stream}, {partition_name(late.partition)}", format_rfc3339(late.at)
@@ -160,7 +161,7 @@ def _stopped(stream: str, late: LateRecord, *, kept: bool) -> StreamError:
         hint = f"{missed}. It is stored as a dead letter in late/ of the spool."
     else:
         hint = f"{missed}, and it is not read again."
-    return StreamError(
+    return LateRecordError(
         f"{where}: a {late.kind}{transaction} at {at} is late: Spanner had proved that everything up to"
         f" {format_rfc3339(late.passed)} had been returned",
         hint=f"{hint} With source.late_records: dead-letter the daemon stores such records and continues.",

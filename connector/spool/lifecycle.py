@@ -6,12 +6,14 @@ on any machine that reaches the spool; the daemon looks for it. A pause outlives
 the file is there reads nothing.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 from secrets import token_bytes
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from connector.core.health.alarms import Mended
 from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.spool.manifest import VERSION, Timestamp
@@ -19,6 +21,9 @@ from connector.spool.reading import Spool, to_json
 from connector.spool.storage.store import contents
 
 STATE, PAUSE, ERRORS, RESERVE = "state.json", "pause.json", "errors.json", "reserve"
+LATE_RECORD = "late_record"
+"""The code of the event of a reader that a late record has stopped: a restart counts none, and would not show it."""
+
 MOST_ERRORS = 100
 """Events that are kept; older ones are dropped."""
 
@@ -226,6 +231,12 @@ def errors_of(spool: Spool) -> list[ErrorEvent]:
         return [] if data is None else _Errors.model_validate_json(data).errors
     except ValidationError:
         return []
+
+
+def late_stops(events: Iterable[ErrorEvent]) -> Mended:
+    """The number of times that a late record has stopped the reader, of those that are kept, and the last. Pure."""
+    times = [event.time for event in events if event.code == LATE_RECORD]
+    return Mended(len(times), max(times, default=0))
 
 
 def shortened(event: ErrorEvent) -> ErrorEvent:

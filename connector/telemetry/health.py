@@ -7,6 +7,7 @@ from connector.core.health.retries import DAEMON, STORAGE, Retry, merged
 from connector.core.partitions.partition import PartitionState
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
+from connector.spool.lifecycle import late_stops
 from connector.spool.storage.failing import FAILING
 from connector.telemetry.consumers import ConsumerStates, delivered
 from connector.telemetry.metrics import ReaderMetrics
@@ -42,6 +43,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.failed_sinks,
         metrics.complete,
         metrics.kept_less,
+        late_stops(metrics.errors()),
     )
 
 

@@ -34,6 +34,13 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(name: str) -> None:
     assert used - documented == set()
 
 
+def test_every_alarm_that_an_alert_names_exists() -> None:
+    named = set(re.findall(r'spanner_cdc_alarms\{name="(\w+)"', (DEPLOY / "alerts.yaml").read_text()))
+    assert "records_were_late" in named, "a reader that a late record stops serves no count that is scraped"
+    documented = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/operations.md").read_text(), re.MULTILINE))
+    assert named - documented == set()
+
+
 def test_the_dashboard_and_the_alerts_can_be_read() -> None:
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,13 +1,16 @@
 """A server that sends late records: `read` and `tail` stop with one line, or `read` keeps them as dead letters."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import orjson
 import pytest
 
+from connector.core.health.alarms import alarms
 from connector.core.records import DataChangeRecord, HeartbeatRecord, Mod, PartitionStartRecord
+from connector.daemon.states.report import facts_of
 from connector.errors import StreamError
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery
@@ -61,6 +64,7 @@ def test_read_stops_with_one_line_and_a_restart_loses_nothing(
         monkeypatch.undo()
         daemon_reads(server, spool)
     assert singers_of_spool(spool) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "records_were_late" in [alarm.name for alarm in alarms(facts_of(Spool.at(spool), 0, time.time_ns()))]
 
 
 @pytest.mark.usefixtures("late")

@@ -124,6 +124,7 @@ class Facts:
         retries: what has failed for long, and is retried.
         failed_sinks: sinks that have ended with an error, and have delivered nothing since.
         kept_less: how much less is kept than is to be; None if all is.
+        late: times that a late record has stopped the reader.
     """
 
     now: int
@@ -141,6 +142,7 @@ class Facts:
     failed_sinks: Sequence[FailedSink] = ()
     complete: int = 0
     kept_less: KeptLess | None = None
+    late: Mended = Mended()
 
     @property
     def spooled(self) -> int:
@@ -340,11 +342,15 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
 
 def _of_mended(facts: Facts) -> Iterator[Alarm]:
     """Alarms about problems that have ended in the last hour."""
-    stalled, restarts = facts.standstills, facts.sink_restarts
+    stalled, restarts, late = facts.standstills, facts.sink_restarts, facts.late
     if stalled.times and facts.now - stalled.at < _RECENTLY:
         message = f"the watermark was stalled {stalled.times} times, last at {format_rfc3339(stalled.at)}"
         hint = 'Queries were restarted: the log names their partitions. If it recurs, see operations, "stalled".'
         yield Alarm("stream_was_stalled", "WARNING", message, hint)
+    if late.times and facts.now - late.at < _RECENTLY:
+        message = f"late records have stopped the reader {late.times} times, last at {format_rfc3339(late.at)}"
+        hint = "Spanner broke a promise: the log has the transaction; run `spanner-cdc audit CONFIG`."
+        yield Alarm("records_were_late", "WARNING", message, hint)
     if restarts.times and facts.now - restarts.at < _RECENTLY:
         message = f"the sink was restarted {restarts.times} times, last at {format_rfc3339(restarts.at)}"
         yield Alarm("sink_restarted", "WARNING", message, "The log has the error of Spark. It continues by itself.")

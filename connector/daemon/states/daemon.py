@@ -11,10 +11,11 @@ from dataclasses import replace
 from connector.core.health.retries import DAEMON, Retry
 from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, StateRecord, StreamState, failed
 from connector.core.timestamps import SECOND
-from connector.errors import SpannerCdcError, SpoolError, line_and_exit_code
+from connector.errors import LateRecordError, SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
 from connector.reader.stopping import Stoppable, StopRequest
 from connector.spool.lifecycle import (
+    LATE_RECORD,
     MOST_ERRORS,
     ErrorEvent,
     add_error,
@@ -103,12 +104,13 @@ class Lifecycle:
 
     async def fail(self, error: Exception) -> None:
         """Records the error that ends the daemon."""
-        line, code = line_and_exit_code(error)
+        line, exit_code = line_and_exit_code(error)
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
         message = line.removesuffix(hint).rstrip(". ")
         await tried_in_thread(functools.partial(give_reserve_up, self._spool), SpoolError)
-        await self._write(lambda record: failed(record, self._clock(), message, hint, code))
-        await self.report("daemon_failed", message, hint=hint, severity="ERROR")
+        await self._write(lambda record: failed(record, self._clock(), message, hint, exit_code))
+        code = LATE_RECORD if isinstance(error, LateRecordError) else "daemon_failed"
+        await self.report(code, message, hint=hint, severity="ERROR")
 
     async def report(
         self, code: str, message: str, *, severity: str = "WARNING", table: str = "", hint: str = ""

@@ -16,7 +16,7 @@ from connector.daemon.backfill_report import Report, described, incompleteness, 
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
-from connector.spool.lifecycle import ErrorEvent, errors_of, pause_of, state_of
+from connector.spool.lifecycle import ErrorEvent, errors_of, late_stops, pause_of, state_of
 from connector.spool.reading import Spool, while_pruned
 from connector.spool.retention.floor import floor_of
 from connector.spool.sink_report import NOTHING, SinkReport, failed_sinks, reports_of, restarts, stopped_by
@@ -167,6 +167,7 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         failed_sinks=failed_sinks(by_name),
         complete=complete,
         kept_less=_kept_less(spool, epochs),
+        late=late_stops(errors_of(spool)),
     )
 
 

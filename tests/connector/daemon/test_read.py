@@ -3,17 +3,25 @@
 import asyncio
 import functools
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from connector.config import Config, validated
+from connector.core.health.alarms import alarms
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
 from connector.daemon.read import read
+from connector.daemon.states.daemon import living
+from connector.daemon.states.report import facts_of
+from connector.errors import LateRecordError
 from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.health import raised
+from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_thread
 from tests.connector.daemon.sink_runs import Runs, in_a_loop, until
 
@@ -90,3 +98,21 @@ async def test_a_service_that_is_cancelled_while_its_sink_delivers_the_rest_ends
     await asyncio.wait({running})
     assert running.cancelled()
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() in ("sink", "backfill")] == []
+
+
+@in_a_loop
+async def test_a_late_record_that_has_stopped_a_daemon_is_an_alarm_of_the_next_one_for_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, stop, metrics = Spool.at(tmp_path), StopRequest(drain_timeout=SECOND), ReaderMetrics()
+    with pytest.raises(LateRecordError):
+        async with living(spool, stop):
+            raise LateRecordError("a record is late")
+    async with living(spool, stop) as life:
+        metrics.errors = lambda: life.errors
+        consumers = ConsumerStates(spool)
+        assert "records_were_late" in [alarm.name for alarm in raised(metrics, consumers)]
+        assert "records_were_late" in [alarm.name for alarm in alarms(facts_of(spool, 0, time.time_ns()))]
+        later = time.time_ns() + 3601 * SECOND
+        monkeypatch.setattr(time, "time_ns", lambda: later)
+        assert "records_were_late" not in [alarm.name for alarm in raised(metrics, consumers)]

@@ -18,6 +18,7 @@ OF_ERRORS = {
         "Give the reader the folder of one sink's files, and restore a damaged file from a copy, or have a "
         "new sink write it again."
     ),
+    "LateRecordError": "See [late records](../operations.md#when-a-record-comes-too-late).",
     "NoSuchTableError": "Choose a timestamp at which the table or column existed, or leave it out.",
     "PermanentError": "Every restart meets it again: mend what the line names first.",
     "PlacementLostError": (

@@ -78,6 +78,7 @@ def test_what_is_unknown_raises_no_alarm() -> None:
             "7 min behind",
         ),
         (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
+        (replace(WELL, late=Mended(2, NOW - SECOND)), "records_were_late", "stopped the reader 2 times, last at"),
         (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
         (
             replace(WELL, consumers=[ConsumerLag("files", NOW - 900 * SECOND, 7)]),

@@ -14,6 +14,10 @@ ALARMS = {
         "the reader is 15 min behind: partition 5f0c holds the watermark at 2026-03-01T08:00:00Z",
     ),
     "stream_was_stalled": ("WARNING", "the watermark was stalled 2 times, last at 2026-03-01T08:00:00Z"),
+    "records_were_late": (
+        "WARNING",
+        "late records have stopped the reader 2 times, last at 2026-03-01T08:00:00Z",
+    ),
     "sink_restarted": ("WARNING", "the sink was restarted 3 times, last at 2026-03-01T08:00:00Z"),
     "consumer_behind": ("WARNING", "consumer files is 40 epochs, 1200 s, behind the spool"),
     "spool_nearly_full": ("WARNING", "the spool holds 95% of spool.max_bytes"),
