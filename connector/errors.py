@@ -80,7 +80,9 @@ def advice(error: OSError, *, option: str = "", access: str = "") -> str:
             return f"That file system is read-only: mount it writable, or choose another path{given}."
         case errno.ENAMETOOLONG:
             return f"Choose a shorter path{given}; names of tables are a part of it."
-        case errno.EACCES | errno.EPERM | errno.ENOTDIR:
+        case errno.ENOTDIR:
+            return f"A part of that path is a file where a folder belongs: move it away, or choose another path{given}."
+        case errno.EACCES | errno.EPERM:
             return (
                 f"Give this user {f'{access} access' if access else 'access'} to that path, or choose another{given}."
             )

@@ -154,7 +154,7 @@ async def delivered(
         return halves.progress(delivered=delivered, read=read, is_idle=delivered >= sealed)
 
     def is_done() -> bool:
-        """Whether every row that is to be read is delivered; tables that were resumed meanwhile are read next."""
+        """True if every row that is to be read is delivered; tables that were resumed meanwhile are read next."""
         with suppress(SpoolError):
             consumer, one = find_consumer(own, config.sink.name), find(spool, number)
             if one is None or not one.is_open or one.is_stopped:

@@ -174,6 +174,7 @@ class SinkProcess:
         self._is_last = asyncio.Event()
         self._given_up = asyncio.Event()
         self._is_limited = asyncio.Event()
+        self._was_cut = False
 
     def finish(self, *, again: bool, limited: bool = False) -> None:
         """Cuts the lifeline: the sink delivers what is left.
@@ -205,6 +206,8 @@ class SinkProcess:
     async def run(self) -> None:
         """Runs until the sink ends with code 0 and is done or was to end, or a stop is requested between two processes.
 
+        One that drains too long is ended, with a warning: the next run delivers the rest.
+
         Raises:
             SinkProcessError: it ended with a final error, or too often without progress.
         """
@@ -225,6 +228,8 @@ class SinkProcess:
                 for task in healing:
                     task.cancel()
                     await asyncio.wait({task})
+            if self._was_cut:
+                return
             if ended.code == 0:
                 if self._is_last.is_set() or self._is_over() or await asyncio.to_thread(self._is_done):
                     return
@@ -326,6 +331,7 @@ class SinkProcess:
                 f"draining {self._as.name} took too long; what is not delivered is delivered by the next run",
                 action="drain_too_slow",
             )
+            self._was_cut = True
             with suppress(ProcessLookupError):
                 process.terminate()
             await asyncio.wait({ended}, timeout=self._drain)

@@ -126,7 +126,7 @@ class BackfillWriter:
 
         Raises:
             SpoolInUseError: another process has sealed this epoch.
-            SpoolError: the disk refuses. A writer that is created anew says whether the epoch exists.
+            SpoolError: the disk refuses. Another writer says whether the epoch exists.
         """
         at, number = self._document.timestamp, self.epoch + 1
         rows = sum(file.rows for file in files)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from spark_sink.sinks.shared.feed import Feed
     from spark_sink.sinks.shared.published_cut import PublishedCut
 
-"""Matches the names of its files of dead letters."""
-
 _DEFAULT_OPTIONS = BigQueryConfig(type="bigquery", dataset="dataset")
 _BY_DEFAULT = _DEFAULT_OPTIONS.table_options()
 

@@ -86,8 +86,9 @@ _DELETION_POLICY = re.compile(
     r",\s*ROW\s+DELETION\s+POLICY\s*\(\s*OLDER_THAN\s*\([^)]*\)\s*\)|\s+TTL\s+INTERVAL\s+'[^']*'\s+ON\s+(?:\"[^\"]+\"|\w+)",
     re.IGNORECASE,
 )
-_CASCADE = re.compile(r"\s+ON\s+DELETE\s+CASCADE", re.IGNORECASE)
 """Rows leave the destination when they leave the source."""
+
+_CASCADE = re.compile(r"\s+ON\s+DELETE\s+CASCADE", re.IGNORECASE)
 
 
 def prepare(target: DatabaseAddress) -> DestinationDatabase:

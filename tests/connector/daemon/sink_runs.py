@@ -57,12 +57,12 @@ class Runs:
         self.progress = epochs
         self.is_done = is_done
 
-    def process(self, patience: Patience = HASTE) -> SinkProcess:
+    def process(self, patience: Patience = HASTE, *, drain: float = 60.0) -> SinkProcess:
         return SinkProcess(
             self.command,
             progress=self.progress,
             stop=self.stop,
-            drain=60.0,
+            drain=drain,
             metrics=self.metrics,
             patience=patience,
             is_done=lambda: self.is_done,

@@ -105,6 +105,22 @@ async def test_after_a_stop_nothing_is_restarted(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_sink_that_drains_too_long_after_a_stop_is_ended_and_that_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = Runs(tmp_path, "hangs")
+    process = runs.process(drain=0.1)
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number)
+    runs.stop.request()
+    process.finish(again=True)
+    async with asyncio.timeout(60):
+        await running
+    assert runs.number == 1
+    assert "took too long; what is not delivered is delivered by the next run" in caplog.text
+
+
+@in_a_loop
 async def test_what_is_left_after_the_daemon_is_delivered_by_a_restarted_process(tmp_path: Path) -> None:
     runs = Runs(tmp_path, f"waits{TRANSIENT}", "waits0")
     process = runs.process()

@@ -123,7 +123,7 @@ class DeltaStore(TableStore):
             yield
 
     def _metadata(self, last: Offset) -> str:
-        """That of a commit: the epoch, and what the user has set."""
+        """The metadata of a commit: the epoch, and what the user has set."""
         users = self._spark.conf.get(_METADATA, None)
         own = f"{self._progress} {last.epoch} {last.at}"
         return f"{own} {users}" if users and not users.startswith(OWN) else own

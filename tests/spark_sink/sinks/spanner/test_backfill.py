@@ -127,7 +127,7 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
 
 
 def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_stream(tmp_path: Path) -> None:
-    """What a stream back has skipped is such an epoch, and writing its position would make the next one."""
+    """An epoch of what a stream back has skipped; writing its position would make the next one."""
     maker = SpoolMaker(tmp_path / "spool")
     place = SpannerPlace(DatabaseAddress("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
     applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()

@@ -239,7 +239,7 @@ def test_a_start_is_the_same_until_the_first_micro_batch_is_done(spool: SpoolMak
     assert following["epoch"] == 15
 
 
-def test_a_start_is_decided_anew_for_another_text_another_consumer_and_one_that_was_forgotten(
+def test_a_start_is_decided_again_for_another_text_another_consumer_and_one_that_was_forgotten(
     spool: SpoolMaker,
 ) -> None:
     spool.fill(4)
