@@ -32,6 +32,8 @@ class StreamsEntry(BaseModel):
     """A table's streams of a micro-batch, and whether they are known to be committed.
 
     ``at`` is the identity of the micro-batch's first epoch; empty in entries of versions that did not record it.
+    ``dead_letters`` are the prefixes of the names of the dead letters that belong to these streams; None in entries of
+    versions that had discarded all others before.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -41,6 +43,7 @@ class StreamsEntry(BaseModel):
     streams: tuple[str, ...]
     committed: bool = False
     at: str = ""
+    dead_letters: tuple[str, ...] | None = None
 
 
 class ReplayEntry(BaseModel):
@@ -96,13 +99,20 @@ class CommitLog:
         """True if a micro-batch has entries."""
         return any(name.startswith(_prefix(first)) for name in self._spool.storage.list(self._folder))
 
-    def enter(self, first: int, table: str, streams: tuple[str, ...], at: str = "") -> StreamsEntry:
+    def enter(
+        self,
+        first: int,
+        table: str,
+        streams: tuple[str, ...],
+        at: str = "",
+        dead_letters: tuple[str, ...] | None = None,
+    ) -> StreamsEntry:
         """Records the streams, unless some are recorded; returns the recorded entry.
 
         Raises:
             TakenOverError: the micro-batch is recorded as done: another sink has taken over.
         """
-        entry = StreamsEntry(table=table, streams=streams, at=at)
+        entry = StreamsEntry(table=table, streams=streams, at=at, dead_letters=dead_letters)
         if self._done() >= first:
             raise TakenOverError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:

@@ -152,12 +152,14 @@ class BigQueryDelivery(Delivery):
         at = next(self._spool.manifests(first, first)).identity
         entry = commit_log.find(first, table, at)
         streams = tuple(part.wrote for part in parts if part.wrote)
-        if entry is None:
-            batch = dead_letter_prefix(self._spool.header().spool_id, first)
-            counting = {part.dead_letters for part in parts}
-            self.dead_letters.discard(table, batch, but=counting)  # of attempts that do not count
+        counting: tuple[str, ...] | None = tuple(sorted({part.dead_letters for part in parts}))
         if entry is None and streams:
-            entry = commit_log.enter(first, table, streams, at)
+            entry = commit_log.enter(first, table, streams, at, counting)
+        if entry is not None:
+            counting = entry.dead_letters  # another driver's, if it was faster
+        if counting is not None:
+            batch = dead_letter_prefix(self._spool.header().spool_id, first)
+            self.dead_letters.discard(table, batch, but=set(counting))  # of attempts that do not count
         if entry is not None and not entry.committed:
             target = replace(self._target, project=options.project)
             BigQueryWriter(target, self._table(options, parts)).commit(

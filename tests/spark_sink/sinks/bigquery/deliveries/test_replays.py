@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -12,7 +13,7 @@ from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.sinks.bigquery.client import BigQueryClient
-from spark_sink.sinks.bigquery.commit_log import CommitLog
+from spark_sink.sinks.bigquery.commit_log import CommitLog, StreamsEntry
 from spark_sink.sinks.bigquery.replay import replay_into
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
@@ -118,6 +119,37 @@ def test_a_row_that_a_second_attempt_takes_leaves_no_dead_letter_of_the_first(
         sink.checkpoint.done = True
     scenario.run()
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {})
+
+
+def test_of_two_drivers_the_dead_letters_of_the_one_whose_streams_are_committed_stay(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = make_scenario(bigquery_double, "append-only")
+    scenario.maker.seal(
+        record(START + SECOND, [1], values={"Name": "good"}), record(START + 2 * SECOND, [2], values={"Name": "bad"})
+    )
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    with scenario.sink() as sink:
+        sink.plan()
+        (task,) = sink.tasks()
+        first = list(sink.reports(task))
+        bigquery_double.take_all()
+        second = list(sink.reports(task))
+        find = CommitLog.find
+        sink.deliver(first)
+        looked: list[object] = []
+
+        def found(*args: Any) -> StreamsEntry | None:
+            """The second driver has looked before the first one entered its streams."""
+            looked.append(args)
+            return None if len(looked) == 1 else find(*args)
+
+        monkeypatch.setattr(CommitLog, "find", found)
+        sink.deliver(second)
+        assert len(looked) == 2
+        sink.checkpoint.done = True
+    scenario.run()
+    assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {"Singers": 1})
 
 
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
