@@ -22,6 +22,7 @@ from connector.daemon.due_backfills import due_at_start
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
+from connector.daemon.states.sink_reports import collecting
 from connector.daemon.states.watching import watching
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError, PlacementLostError
@@ -136,6 +137,7 @@ async def read(
         async with (
             living(spool, stop, max_bytes=config.spool.max_bytes) as life,
             _remembered(spool, metrics),
+            collecting(spool, metrics),
             serving(config, metrics),
             watching(life, spool, metrics),
         ):

@@ -14,7 +14,6 @@ from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.backfill_report import BackfillStates, dead_letters_of
 from connector.errors import SpoolError
 from connector.log import Log
 from connector.reader.stopping import StopRequest
@@ -24,7 +23,6 @@ from connector.spool.late_store import LateStore
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from connector.spool.retention.pruning import Keeping
-from connector.spool.sink_report import reports_of
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.spans import span
@@ -98,11 +96,10 @@ class SpoolSink:
         self._keeping = Keeping.within(keep, max_bytes)
         self._retention = retention
         self._metrics = metrics
-        metrics.retention = retention
+        metrics.retention, metrics.spool_bytes = retention, writer.bytes
         self._key_order = key_order
         self.continues = continues
         self._late_store = LateStore(spool)
-        self._backfills = BackfillStates(spool)
         self._lock = asyncio.Lock()
         self._warned_of_full_spool = self._warned_of_strays = -_WARN_INTERVAL
         self.watermark = 0
@@ -221,7 +218,6 @@ class SpoolSink:
         while True:
             await asyncio.sleep(PRUNE_INTERVAL)
             await self._prune()
-            await self._collect_sink_reports()
 
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
@@ -230,13 +226,6 @@ class SpoolSink:
             await in_thread(prune)
         self._metrics.spool_bytes, self._metrics.kept_less = self.writer.bytes, self.writer.kept_less
         self._warn_of_strays()
-
-    async def _collect_sink_reports(self) -> None:
-        """Copies the sinks' reports into the metrics; a report that cannot be read must not end the daemon."""
-        with suppress(SpoolError):
-            reports = await asyncio.to_thread(reports_of, self.spool)
-            self._metrics.backfills = filled = await asyncio.to_thread(self._backfills.current)
-            self._metrics.reported(reports, of_backfills=dead_letters_of(filled))
 
     def _warn_of_strays(self) -> None:
         strays, now = self.writer.strays, time.monotonic()

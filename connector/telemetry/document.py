@@ -128,12 +128,12 @@ class ConsumerNode(msgspec.Struct):
 
 
 class SinkNode(msgspec.Struct):
-    """The configured sink."""
+    """The configured sink, and what the sinks of the spool report."""
 
     type: str
-    dead_letters: int
     restarts: int
-    stopped_tables: dict[str, str]
+    dead_letters: int | UnsetType = UNSET
+    stopped_tables: dict[str, str] = {}
 
 
 class Retention(msgspec.Struct):

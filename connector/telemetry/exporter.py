@@ -27,14 +27,14 @@ _GAUGES: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
         "How long until Spanner no longer keeps what is to be read next",
         lambda m: runway(m),
     ),
-    "stopped_tables": ("Tables that the sink has stopped", lambda m: len(m.stopped_tables)),
+    "stopped_tables": ("Tables that the sink has stopped", lambda m: m.of_reports(len(m.stopped_tables))),
     "shares": ("Shares of the last window that Spark's executors read; 0 if they do not read", lambda m: m.shares),
     "window_span_seconds": ("Commit time that the last window spans", lambda m: m.window_span / SECOND),
     "window_seconds": ("How long reading and sealing the last window took", lambda m: m.window_seconds),
     "slowest_share_seconds": ("How long its slowest share took", lambda m: m.slowest_share_seconds),
     "workers": ("Worker processes that read; 0 if the reader is one process", lambda m: m.workers),
 }
-_COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
+_COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float | None]]] = {
     "queries": ("Partition queries sent", lambda m: m.queries),
     "retries": ("Queries that broke without progress and were retried", lambda m: m.retries),
     "heartbeats": ("Heartbeat records", lambda m: m.heartbeats),
@@ -51,10 +51,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[ReaderMetrics], float]]] = {
         "Records that were returned after Spanner had proved that everything up to their timestamp was returned",
         lambda m: m.late_records,
     ),
-    "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.dead_letters),
+    "dead_letters": ("Rows that became dead letters since the spool began", lambda m: m.of_reports(m.dead_letters)),
     "incomplete_rows": (
         "Rows that were delivered without columns that Spanner no longer keeps (source.complete_rows)",
-        lambda m: m.incomplete_rows,
+        lambda m: m.of_reports(m.incomplete_rows),
     ),
     "incomplete_transactions": ("Transactions with records missing", lambda m: m.incomplete_transactions),
 }
@@ -114,7 +114,8 @@ class _Collector:
             if name in known:
                 yield GaugeMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
         for name, (text, _) in _COUNTERS.items():
-            yield CounterMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
+            if name in known:
+                yield CounterMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
         yield _labelled("mods", "Mods sealed", "mod_type", self._metrics.mods_by_type)
         text = "Splits, merges and moves crossed; starts, ends and moves in the mutable mode"
         yield _labelled("partition_churn", text, "kind", self._metrics.churn)

@@ -32,7 +32,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
             ConsumerLag(one.name, delivered(one, metrics), max(metrics.newest_epoch - one.epoch, 0))
             for one in consumers.known
         ],
-        metrics.spool_bytes,
+        metrics.spool_bytes or 0,
         metrics.max_bytes,
         dict(metrics.stopped_tables),
         metrics.dead_letters_left,

@@ -49,9 +49,10 @@ class ReaderMetrics:
     ``state`` the state that the daemon has recorded, and ``errors`` the errors to show to users. All three may be
     called from any thread. ``earlier_restarts`` are those of sinks in their reports before this process started, less
     those of sinks that were forgotten since; None until they are read. ``reported_restarts`` are those in the newest
-    reports. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the
-    environment variable with the proxy before it. ``max_bytes`` is the spool's limit, and ``start`` the timestamp after
-    which reading began; 0 until they are known. ``kept_less`` is how much less the spool keeps than is to be kept.
+    reports. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the environment variable
+    with the proxy before it. ``spool_bytes`` is None until a reader has opened the spool. ``max_bytes`` is the spool's
+    limit, and ``start`` the timestamp after which reading began; 0 until they are known. ``kept_less`` is how much less
+    the spool keeps than is to be kept.
     """
 
     watermark: int = 0
@@ -62,7 +63,7 @@ class ReaderMetrics:
     waiting_partitions: int = 0
     churn: dict[str, int] = field(default_factory=dict)
     held_bytes: int = 0
-    spool_bytes: int = 0
+    spool_bytes: int | None = None
     queries: int = 0
     retries: int = 0
     heartbeats: int = 0
@@ -118,6 +119,10 @@ class ReaderMetrics:
     def spooled(self) -> int:
         """The timestamp up to which all that was committed is in the spool; 0 while unknown. Lag is the time since."""
         return max(self.complete, self.sealed_watermark)
+
+    def of_reports(self, number: int) -> int | None:
+        """A number that the sinks' reports have; None until they are read."""
+        return None if self.earlier_restarts is None and not number else number
 
     @property
     def dead_letters_left(self) -> int:

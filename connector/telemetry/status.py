@@ -3,6 +3,7 @@
 import platform
 import time
 from dataclasses import asdict
+from typing import TypeVar
 
 from connector.config.loading import Config
 from connector.core.health.alarms import Alarm, alarms, summary
@@ -19,6 +20,8 @@ from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.objects import objects_of
 from connector.version import documentation, installed_version
+
+_Number = TypeVar("_Number", int, float)
 
 STUCK_AFTER = 30.0
 """Seconds without a turn of the reader's event loop after which the process counts as stuck."""
@@ -99,10 +102,13 @@ class Reporter:
             mods=dict(metrics.mods_by_type),
             epochs=document.Epochs(metrics.epochs, metrics.sealed_mods, metrics.newest_epoch or UNSET),
             buffer=document.Buffer(metrics.held_bytes),
-            spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, metrics.spool_bytes),
+            spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, _or_unset(metrics.spool_bytes)),
             consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
-                config.sink.type, metrics.dead_letters_left, metrics.sink_restarts, dict(metrics.stopped_tables)
+                config.sink.type,
+                metrics.sink_restarts,
+                _or_unset(metrics.of_reports(metrics.dead_letters_left)),
+                dict(metrics.stopped_tables),
             ),
             queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
             errors=[_error(event) for event in metrics.errors()],
@@ -180,5 +186,5 @@ def _timestamp(timestamp: int) -> "str | document.UnsetType":
     return format_rfc3339(timestamp) if timestamp else UNSET
 
 
-def _or_unset(value: float | None) -> "float | document.UnsetType":
+def _or_unset(value: _Number | None) -> "_Number | document.UnsetType":
     return UNSET if value is None else value

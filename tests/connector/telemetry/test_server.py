@@ -220,7 +220,8 @@ def test_the_status_has_what_its_schema_requires_and_no_whole_token(serve: Serve
 
 def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
     metrics = running()
-    metrics.retention, metrics.newest_epoch = SECOND, 1
+    metrics.retention, metrics.newest_epoch, metrics.spool_bytes = SECOND, 1, 0
+    metrics.reported({})
     metrics.seal_latency.counts[0] = 1
 
     async def test() -> None:

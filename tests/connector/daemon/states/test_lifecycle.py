@@ -8,20 +8,28 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import yaml
 
+from connector.config.loading import load
 from connector.core.health.retries import Cause
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.daemon.states import daemon
+from connector.daemon.read import read
+from connector.daemon.states import daemon, sink_reports
 from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import status_of, status_text
 from connector.daemon.states.watching import watching
 from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
+from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
+from connector.spool.sink_report import NOTHING, SinkFailure, SinkReport, write_report
 from connector.spool.storage import local
 from connector.spool.writing import initialize
+from connector.telemetry.consumers import ConsumerStates
+from connector.telemetry.exporter import figures
+from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, pruned_whenever_read, sealed, writer_of
@@ -318,5 +326,52 @@ def test_a_clock_that_is_set_back_delays_no_sign_of_life(tmp_path: Path, monkeyp
         alive.cancel()
         await asyncio.wait({alive})
         assert life.record.seen == now
+
+    within_seconds(work())
+
+
+def test_a_daemon_that_is_started_while_the_stream_is_paused_reports_what_sinks_have_and_nothing_unknown(
+    tmp_path: Path,
+) -> None:
+    spool, metrics = Spool.at(tmp_path / "spool"), ReaderMetrics()
+    source = SourceName(project="project", instance="instance", database="database", change_stream="Everything")
+    initialize(spool, source, AT, "now", [SINGERS])
+    assert not {"spool_bytes", "stopped_tables", "dead_letters", "incomplete_rows"} & figures(metrics).keys()
+    failure = SinkFailure(time=NOW, message="permission denied")
+    report = NOTHING.after(1, 3, {"Singers": "a type changed"}).model_copy(update={"failure": failure})
+    write_report(spool, "files", report)
+    request_pause(spool, NOW)
+    node = {"source": source.model_dump(), "spool": {"path": spool.path}, "sink": {"path": str(tmp_path / "out")}}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**node, "status": {"port": 0}}))
+    stop = StopRequest(drain_timeout=60 * SECOND)
+    stop.request()
+    within_seconds(read(load(path), stop, metrics=metrics))
+    known = figures(metrics)
+    assert (known["dead_letters"], known["stopped_tables"]) == (3, 1)
+    assert "spool_bytes" not in known
+    found = {alarm.name for alarm in raised(metrics, ConsumerStates(spool))}
+    assert {"sink_failed", "tables_stopped", "dead_letters"} <= found
+
+
+def test_what_sinks_report_while_the_stream_is_paused_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        spool, metrics, reported = Spool.at(tmp_path), ReaderMetrics(), asyncio.Event()
+
+        def counts(m: ReaderMetrics, reports: dict[str, SinkReport], **more: int) -> None:
+            count(m, reports, **more)
+            if reports:
+                reported.set()
+
+        count = ReaderMetrics.reported
+        monkeypatch.setattr(ReaderMetrics, "reported", counts)
+        monkeypatch.setattr(sink_reports, "INTERVAL", 0.01)
+        async with sink_reports.collecting(spool, metrics):
+            assert figures(metrics)["dead_letters"] == 0
+            write_report(spool, "files", NOTHING.after(1, 3, {}))
+            await reported.wait()
+            assert figures(metrics)["dead_letters"] == 3
 
     within_seconds(work())

@@ -1,0 +1,44 @@
+"""The sinks' reports and the states of backfills, in the daemon's metrics, whether it reads or is paused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from connector.daemon.backfill_report import BackfillStates, dead_letters_of
+from connector.errors import SpoolError
+from connector.spool.reading import Spool
+from connector.spool.sink_report import reports_of
+from connector.telemetry.metrics import ReaderMetrics
+
+INTERVAL = 1.0
+"""Seconds between two looks."""
+
+
+@asynccontextmanager
+async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
+    """Copies them into the metrics while the context is open; a report that cannot be read ends no daemon.
+
+    Args:
+        spool: the daemon's.
+        metrics: of the daemon; it has what is in the spool once the context is entered.
+    """
+    filled = BackfillStates(spool)
+
+    async def collect() -> None:
+        with suppress(SpoolError):
+            reports = await asyncio.to_thread(reports_of, spool)
+            metrics.backfills = await asyncio.to_thread(filled.current)
+            metrics.reported(reports, of_backfills=dead_letters_of(metrics.backfills))
+
+    async def keep_collecting() -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            await collect()
+
+    await collect()
+    task = asyncio.create_task(keep_collecting(), name="sink reports")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
