@@ -67,6 +67,10 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
     refuse(loaded, NEEDS["sink" if sink_only else "run"])
     stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if sink_only:
+        if "status" in loaded.model_fields_set:
+            _log.warning(
+                "no status page is served with --sink-only: the daemon's page, metrics and probes have this sink"
+            )
         sys.exit(asyncio.run(until_stopped(stop, run_sink(loaded, config, stop))))
     from connector.check.findings import check_sink, warn
     from connector.daemon.run import run

@@ -99,6 +99,7 @@ OF_ACTIONS = {
     "epoch_is_a_gap": "[Backfill](../backfill.md) the tables, or accept the gap: it stays on record.",
     "internal_error_in_a_worker": "Report it, with the frames of `--verbose`. The worker is replaced.",
     "late_record": "See [late records](../operations.md#when-a-record-comes-too-late).",
+    "no_status_page_is_served_with": "Remove `status`: the daemon has the page. Disable a container's health check.",
     "one_partition_takes_longer_to_read": "Wait until Spanner splits the partition; spread the keys of hot rows.",
     "patterns_of_source": "Nothing, if the patterns are right: the role sees no tables to check them with.",
     "paused": "`spanner-cdc resume CONFIG`.",
