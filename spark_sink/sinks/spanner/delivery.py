@@ -1,5 +1,6 @@
 """Delivers into another Spanner database: configures :mod:`spark_sink.sinks.spanner.source`, and reports its writes."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -104,7 +105,7 @@ class SpannerDelivery(Delivery):
         if StartedBatches(self._spool, self.consumer).at(first) is not None:
             return True
         epochs = self._spool.summaries(first, self._last_epoch())
-        return not are_held(self._spool, [EpochWeight.of(epoch, bool) for epoch in epochs])
+        return not are_held(self._spool, [EpochWeight.of(epoch, bool) for epoch in epochs], time.time_ns())
 
     def _create(self, creation: Creation) -> list[str]:
         """Creates what the destination lacks of the spool's tables; each column is looked for once.

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from connector.config.address import DatabaseAddress
 from connector.core.epoch import minute_end
+from connector.core.timestamps import MINUTE
 from connector.errors import SpoolError
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
@@ -116,7 +117,9 @@ class SpannerSinkReader(SinkStreamReader):
         if self._backfills is None:
             return super().ready(epochs)
         found = list(epochs)
-        return [] if self._backfills.are_awaited() or are_held(self._spool, found) else super().ready(found)
+        return (
+            [] if self._backfills.are_awaited() or are_held(self._spool, found, self._clock()) else super().ready(found)
+        )
 
     def start_over(self, done: Offset) -> str:
         """The destination's own row says what is applied, so that without a checkpoint nothing would be repeated."""
@@ -137,8 +140,8 @@ class SpannerSinkReader(SinkStreamReader):
             yield as_rows(_reports(partition.manifests[0].epoch, written))
 
 
-def are_held(spool: Spool, epochs: Sequence[EpochWeight]) -> bool:
-    """True if epochs wait for the end of their minute, because none has rows.
+def are_held(spool: Spool, epochs: Sequence[EpochWeight], now: int) -> bool:
+    """True if epochs wait for the end of their minute, because none has rows; a minute at most if none follows.
 
     Such an epoch may be of nothing but this sink's own writes, which a stream back has skipped. Writing the bookkeeping
     row for it makes the next one there, and two databases that replicate to each other would never be idle.
@@ -146,7 +149,8 @@ def are_held(spool: Spool, epochs: Sequence[EpochWeight]) -> bool:
     if not epochs or any(epoch.rows for epoch in epochs):
         return False
     first, newest = (spool.manifest(one.epoch) for one in (epochs[0], epochs[-1]))
-    return not newest.final and newest.watermark_high < minute_end(first.watermark_low + 1)
+    ends = newest.final or newest.watermark_high >= minute_end(first.watermark_low + 1)
+    return not ends and now < first.sealed_at + MINUTE
 
 
 def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:

@@ -126,18 +126,21 @@ def test_no_change_is_applied_while_a_backfill_is_not_done(
     assert reader.latestOffset(start, ReadMaxBytes(10**9)) != start
 
 
-def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_stream(tmp_path: Path) -> None:
+def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An epoch of what a stream back has skipped; writing its position would make the next one."""
     maker = SpoolMaker(tmp_path / "spool")
     place = SpannerPlace(DatabaseAddress("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
     applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
     reader = SpannerSinkReader(Feed.at(maker.path), "spanner", place, applying)
+    monkeypatch.setattr(reader, "_clock", lambda: now)
 
     def end(start: dict[str, object]) -> object:
         return reader.latestOffset(start, ReadMaxBytes(10**9))["epoch"]
 
     start = reader.initialOffset()
-    minute = START + MINUTE - START % MINUTE
+    now = minute = START + MINUTE - START % MINUTE
     for high in (minute + SECOND, minute + 2 * SECOND):
         maker.seal(high=high)
     assert end(start) == 2, "it ends the minute before"
@@ -152,5 +155,10 @@ def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_
     maker.seal(high=minute + MINUTE - 1)
     assert end(start) == 6
     start = reader.latestOffset(start, ReadMaxBytes(10**9))
-    maker.seal(high=minute + MINUTE + 1, final=True)
-    assert end(start) == 7
+    maker.seal(high=minute + MINUTE + 1)
+    assert end(start) == 6
+    now = minute + 2 * MINUTE + 1
+    assert end(start) == 7, "a reader that was stopped seals none that ends the minute"
+    start = reader.latestOffset(start, ReadMaxBytes(10**9))
+    maker.seal(high=now + 1, final=True)
+    assert end(start) == 8
