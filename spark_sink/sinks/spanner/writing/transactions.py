@@ -62,7 +62,8 @@ _OF_THE_TRANSACTION = re.compile(
 """Begins the message of a commit whose transaction, not its data, is refused: it is done again. Values come later."""
 
 _TOO_LARGE = re.compile(
-    r"too many mutations|transaction exceeds the maximum|transaction is too large|message larger than max",
+    r"too many mutations|transaction exceeds the maximum|transaction is too large|message larger than max"
+    r"|request payload size exceeds",
     re.IGNORECASE,
 )
 

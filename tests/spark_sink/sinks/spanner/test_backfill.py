@@ -134,13 +134,13 @@ def test_epochs_without_rows_wait_for_rows_or_the_end_of_their_minute_or_of_the_
     place = SpannerPlace(DatabaseAddress("p", "i", "d", None, None), "tag", str(tmp_path / "dead"))
     applying = Applying.of(SpannerConfig.model_validate({"database": "d"})).to_text()
     reader = SpannerSinkReader(Feed.at(maker.path), "spanner", place, applying)
+    now = minute = START + MINUTE - START % MINUTE
     monkeypatch.setattr(reader, "_clock", lambda: now)
 
     def end(start: dict[str, object]) -> object:
         return reader.latestOffset(start, ReadMaxBytes(10**9))["epoch"]
 
     start = reader.initialOffset()
-    now = minute = START + MINUTE - START % MINUTE
     for high in (minute + SECOND, minute + 2 * SECOND):
         maker.seal(high=high)
     assert end(start) == 2, "it ends the minute before"

@@ -148,4 +148,7 @@ def test_what_is_too_large_is_known_by_spanners_own_words() -> None:
     taken = CallError(grpc.StatusCode.ALREADY_EXISTS, "Row [too many mutations] already exists", CallAction.STOP)
     long_key = "Number of bytes for key of table K is 9000 which exceeds the maximum of 8192."
     of_key = CallError(grpc.StatusCode.INVALID_ARGUMENT, long_key, CallAction.STOP)
-    assert [RefusedWriteError(found).is_too_large for found in (large, taken, of_key)] == [True, False, False]
+    text = "Request payload size exceeds the limit: 104857600 bytes."
+    of_request = CallError(grpc.StatusCode.INVALID_ARGUMENT, text, CallAction.STOP)
+    found = [RefusedWriteError(one).is_too_large for one in (large, of_request, taken, of_key)]
+    assert found == [True, True, False, False]
