@@ -130,6 +130,19 @@ class TableOptions:
             raise ValueError("deletes: mode append has a row for each change, deletes among them")
         if self.mode == "history" and self.deletes == "flag":
             raise ValueError("deletes: mode history has the versions of deleted rows in any case")
+        self._check_isolation()
+
+    def _check_isolation(self) -> None:
+        """Two merges at once under snapshot isolation both insert a key that is not there, and neither is refused.
+
+        See https://iceberg.apache.org/docs/latest/configuration/#write-properties.
+        """
+        for name, value in self.properties.items():
+            if self.mode != "append" and name.endswith(".isolation-level") and value.lower() == "snapshot":
+                raise ValueError(
+                    f"table_properties: {name}: with snapshot two merges at the same time, as of a backfill and the"
+                    " stream, could insert a key twice: leave it at serializable"
+                )
 
     @property
     def where(self) -> str:

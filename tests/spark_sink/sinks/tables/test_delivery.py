@@ -100,6 +100,10 @@ def test_a_parquet_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgott
         ({"format": "delta", "database": "a b"}, "'a b' is not the name of a database"),
         ({"format": "delta", "path": "/lake", "mode": "append", "deletes": "flag"}, "sink.deletes: mode append has"),
         ({"format": "delta", "path": "/lake", "table_properties": {"a'b": "c"}}, "is not the name of a table property"),
+        (
+            {"format": "iceberg", "path": "/lake", "table_properties": {"write.merge.isolation-level": "snapshot"}},
+            "could insert a key twice: leave it at serializable",
+        ),
     ],
 )
 def test_a_configuration_that_contradicts_itself_is_refused(
