@@ -24,6 +24,7 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.backfill.records import mark_lost
 from connector.spool.consumers import find
+from connector.spool.lifecycle import state_of
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
@@ -84,11 +85,13 @@ class BigQuerySinkReader(SinkStreamReader):
         self._cores = cores
         self._now = clock
         pinned = PinnedOptions.from_text(options["pinned"])
+        most = int(options["max_bytes"])
+        most = min(most, state_of(self._spool).max_bytes or most)  # a daemon of another configuration waits there
         self._pace = Pace(
             self._spool,
             Pacing.of(pinned.table_options.mode, 0 if feed.is_backfill else int(options["max_staleness"])),
-            batch_bytes=min(_BATCH_BYTES, int(options["max_bytes"]) // 2),
-            most_held=int(options["max_bytes"]) // 2,
+            batch_bytes=min(_BATCH_BYTES, most // 2),
+            most_held=most // 2,
             part_bytes=pinned.part_bytes,
             clock=clock,
             name=self._consumer,

@@ -153,8 +153,8 @@ class AppliedProgress:
                 found[:] = [Claimed(first, "")]
             else:
                 raise SpoolError(
-                    f"the destination has no row of sink {self.sink} in its table {TABLE}, though the sink has applied"
-                    " changes. The destination was restored or is another one, or that row was removed",
+                    f"the destination has no row of sink {self.sink} in its bookkeeping table, though the sink has"
+                    " applied changes. The destination was restored or is another one, or that row was removed",
                     hint=CONTINUES_ELSEWHERE,
                 )
             return self._written(*found[0])
