@@ -54,6 +54,11 @@ def line_and_exit_code(error: Exception) -> tuple[str, int]:
             return f"internal error: {type(error).__name__}; run it with --verbose to see where", 1
 
 
+def is_final(error: BaseException) -> bool:
+    """True if a restart meets the same error: invalid configuration, data no longer retained, or a permanent one."""
+    return isinstance(error, SpannerCdcError) and error.exit_code in (2, 3, FAILED_PERMANENTLY)
+
+
 def advice(error: OSError, *, option: str = "", access: str = "") -> str:
     """A hint for an error of the operating system; empty where its number does not tell.
 

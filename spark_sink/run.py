@@ -270,6 +270,8 @@ class Sink:
             self._finish_batch(query)  # it may hold epochs that another daemon has sealed
         query.stop()
         say("done", action="sink_done")
+        if not self._is_drained:
+            _give_reason("it was ended before everything was delivered\n")
         return self._is_drained
 
     def _start(self) -> StreamingQuery:

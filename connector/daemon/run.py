@@ -16,7 +16,7 @@ from connector.daemon.read import read
 from connector.daemon.sink import sink_of
 from connector.daemon.sink_process import Patience
 from connector.daemon.states.failures import failures_of_service
-from connector.errors import DataLostError, SpannerCdcError
+from connector.errors import SpannerCdcError, is_final
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
@@ -86,8 +86,8 @@ async def run(
         if has_failed:  # what a killed backfill has not sealed is read again by the next run
             filling.cancel()
         backfills.finish()
-        # Whoever restarts the service waits for the sink; after lost data a restart would not help.
-        sink.finish(again=not has_failed, limited=has_failed and not isinstance(failure, DataLostError))
+        # Whoever restarts the service waits for the sink; after a final error a restart would not help.
+        sink.finish(again=not has_failed, limited=failure is not None and not is_final(failure))
         await _ended({writing, filling, reading})
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await writing

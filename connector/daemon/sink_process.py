@@ -231,10 +231,12 @@ class SinkProcess:
             if self._was_cut:
                 return
             if ended.code == 0:
-                if self._is_last.is_set() or self._is_over() or await asyncio.to_thread(self._is_done):
+                if self._is_over() or (not ended.reason and await self._is_whole()):
                     return
                 ended = _Ended(0, _UNASKED)
             attempt = 1 if await asyncio.to_thread(self._progress) > before else attempt + 1
+            if ended.code == 0 and self._is_over():  # since
+                return
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._as.name, ended, attempt)
             self._metrics.sink_restarted()
@@ -276,6 +278,10 @@ class SinkProcess:
 
     def _is_past(self, before: int) -> bool:
         return self._progress() > before
+
+    async def _is_whole(self) -> bool:
+        """True if a process that has ended without an error, and says of nothing that it is left, was to end."""
+        return self._is_last.is_set() or await asyncio.to_thread(self._is_done)
 
     def _is_over(self) -> bool:
         return self._stop.requested or self._given_up.is_set()
@@ -352,7 +358,7 @@ def _read(reading: int) -> str:
     """The reason that the sink has written; does not block, because a child of it may still hold the other end."""
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
-        return os.read(reading, _LONGEST_REASON).decode(errors="replace").strip()
+        return os.read(reading, _LONGEST_REASON).decode(errors="replace").strip().rpartition("\n")[2]
     return ""
 
 

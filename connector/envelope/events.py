@@ -38,6 +38,10 @@ def _integer(value: object) -> object:
         raise EventError("a value of an integer type is not an integer") from None
 
 
+_LONGEST_INTEGER = 20
+"""Characters of the longest integer that orjson reads as one."""
+
+
 def json_object(text: str) -> dict[str, object]:
     """Parses a payload.
 
@@ -57,7 +61,11 @@ def json_object(text: str) -> dict[str, object]:
 
 
 def _signed(digits: str) -> float:
-    return -0.0 if digits == "-0" else int(digits)
+    """A number as orjson reads it, except that a zero keeps its sign."""
+    if digits == "-0":
+        return -0.0
+    number = int(digits) if len(digits) <= _LONGEST_INTEGER else 2**64
+    return number if -(2**63) <= number < 2**64 else float(digits)
 
 
 def _on_one_line(text: str) -> str:

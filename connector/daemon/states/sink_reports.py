@@ -13,6 +13,12 @@ from connector.telemetry.metrics import ReaderMetrics
 INTERVAL = 1.0
 """Seconds between two looks."""
 
+_LOOKS_OF_A_BUCKET = 5
+"""Times as long between two looks in a bucket, where each one costs."""
+
+_PATIENCE = 2.0
+"""Seconds for which the daemon's start waits for the first look."""
+
 
 @asynccontextmanager
 async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
@@ -20,7 +26,7 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
 
     Args:
         spool: the daemon's.
-        metrics: of the daemon; it has what is in the spool once the context is entered.
+        metrics: of the daemon; it has what is in the spool once the context is entered, unless reading that takes long.
     """
     filled = BackfillStates(spool)
 
@@ -31,13 +37,18 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
             metrics.reported(reports, of_backfills=dead_letters_of(metrics.backfills))
 
     async def keep_collecting() -> None:
+        pause = INTERVAL * (_LOOKS_OF_A_BUCKET if spool.storage.rewrite_interval else 1)
         while True:
-            await asyncio.sleep(INTERVAL)
             await collect()
+            looked.set()
+            await asyncio.sleep(pause)
 
-    await collect()
+    looked = asyncio.Event()
     task = asyncio.create_task(keep_collecting(), name="sink reports")
     try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await looked.wait()
         yield
     finally:
         task.cancel()

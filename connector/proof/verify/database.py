@@ -226,6 +226,7 @@ class DeliveredDatabase(DatabaseReplica):
         names = self._names(table)
         columns = [replace(column, name=names[column.name]) for column in table.columns]
         name = self._copy.tables.get(table.table, table.table)
+        name = next((one for one in self._keys if one.lower() == name.lower()), name)  # Spanner has no two such names
         return TableSchema.of(name, columns, [names[key] for key in table.primary_keys])
 
     def _payloads(self, rows: SourceRows, table: TableSchema) -> Iterator[bytes]:
@@ -256,7 +257,7 @@ async def _requested(source: SourceConfig, at: str) -> tuple[Dialect, Mapping[st
 
 
 def _faults(wanted: TableSchema, key: Sequence[str], columns: Sequence[ColumnType]) -> Iterator[str]:
-    if set(key) != set(wanted.primary_keys):
+    if {name.lower() for name in key} != {name.lower() for name in wanted.primary_keys}:
         yield f"its key there is {', '.join(key)}, not {', '.join(wanted.primary_keys)}"
     found = {column.name: column.type for column in columns}
     for column in wanted.columns:

@@ -102,7 +102,7 @@ class Lease:
         Raises:
             SpoolInUseError: another process holds it.
         """
-        since = time.monotonic()
+        since = _clock()
         try:
             self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=0)
         except FileExistsError:
@@ -126,7 +126,7 @@ class Lease:
             SpannerCdcError: Cloud Storage cannot be reached, and the lease may be lost.
         """
         deadline = time.monotonic() + self._patience
-        while not self._lost and time.monotonic() - self._renewed_at > LEASE:
+        while not self._lost and _clock() - self._renewed_at > LEASE:
             try:
                 self._renew()
             except SpannerCdcError:
@@ -169,7 +169,7 @@ class Lease:
             self._renew_alone()
 
     def _renew_alone(self) -> None:
-        since = time.monotonic()
+        since = _clock()
         try:
             self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=self._generation)
             self._renewed_at = since
@@ -198,6 +198,11 @@ class Lease:
         found = self._bucket.find(path)
         self._bucket.delete(path)
         return found.updated if found else 0.0
+
+
+def _clock() -> float:
+    """Seconds that also pass while the machine is suspended, where the system counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _machine() -> str:

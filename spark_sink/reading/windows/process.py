@@ -26,7 +26,7 @@ from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfills_of_run import most_at_once
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
-from connector.errors import TRANSIENT, DataLostError, SpoolInUseError
+from connector.errors import TRANSIENT, SpoolInUseError, is_final
 from connector.output import lines_of_json
 from connector.process import collect_rarely
 from connector.reader.stopping import StopRequest, on_signals, unexpected_cancellation
@@ -180,9 +180,9 @@ class _Reading:
     def _limit_drain(self) -> None:
         """Lets the sink end in time if reading has failed: whoever restarts the application waits for it.
 
-        After lost data a restart would not help, so that all that is sealed is delivered.
+        After a final error a restart would not help, so that all that is sealed is delivered.
         """
-        if self.error is None or isinstance(self.error, DataLostError):
+        if self.error is None or is_final(self.error):
             return
         limit = threading.Timer(self._config.drain_timeout / SECOND, self.events.put, (SinkEvent.SIGNAL,))
         limit.daemon = True

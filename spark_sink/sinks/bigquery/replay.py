@@ -220,10 +220,11 @@ class _BigQueryReplay:
         keys = [orjson.dumps([payload.get(name) for name in names]) for payload in payloads]
         uuids, numbers = rows.column("uuid").to_pylist(), rows.column("change_sequence_number").to_pylist()
         known = {key: there[uuid] for key, uuid in zip(keys, uuids, strict=True) if uuid in there}
+        own = set(zip(keys, numbers, strict=True))  # a replay that was killed has merged them
         return [
             (index, _LATE)
             for index, (key, number) in enumerate(zip(keys, numbers, strict=True))
-            if number < known.get(key, "")
+            if number < known.get(key, "") and (key, known[key]) not in own
         ]
 
     def forget(self) -> None:

@@ -24,7 +24,6 @@ from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.spool.backfill.records import mark_lost
 from connector.spool.consumers import find
-from connector.spool.lifecycle import state_of
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
 from connector.spool.summaries import EpochSummary
@@ -86,7 +85,6 @@ class BigQuerySinkReader(SinkStreamReader):
         self._now = clock
         pinned = PinnedOptions.from_text(options["pinned"])
         most = int(options["max_bytes"])
-        most = min(most, state_of(self._spool).max_bytes or most)  # a daemon of another configuration waits there
         self._pace = Pace(
             self._spool,
             Pacing.of(pinned.table_options.mode, 0 if feed.is_backfill else int(options["max_staleness"])),

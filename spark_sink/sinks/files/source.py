@@ -153,6 +153,10 @@ def file_of(report: TaskReport) -> WrittenFile:
     return WrittenFile(path, report.events, size, report.table)
 
 
+_LOOKED_AT = 1024 * 1024
+"""Bytes that are not written from which on the daemon's own limit is looked at, which costs a request in a bucket."""
+
+
 def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions, holding: Holding) -> Iterable[Group]:
     """The groups of epochs whose files can be written now."""
     unwritten = list(epochs)
@@ -161,7 +165,9 @@ def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions
     # Not the spool's newest epoch: one sealed meanwhile may end the minute and hold events of it.
     newest = spool.manifest(unwritten[-1].epoch)
     held = held_bytes(epoch.summary for epoch in unwritten if epoch.summary)
-    final = holding.releases(newest, held, state_of(spool).max_bytes)
+    final = holding.releases(newest, held) or (
+        held >= _LOOKED_AT and holding.releases(newest, held, state_of(spool).max_bytes)
+    )
     return by_minute(unwritten, newest.watermark_high, final=final)
 
 

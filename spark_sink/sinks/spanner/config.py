@@ -92,7 +92,8 @@ class SpannerConfig(ServerOptions, SinkConfig):
         for name in value:
             if not all(name.rpartition(".")[::2]):
                 raise ValueError(f"{name!r} is not table.column")
-        there = [(name.rpartition(".")[0], column.lower()) for name, column in value.items()]
+        of = {(*name.lower().rpartition(".")[::2], column.lower()) for name, column in value.items()}
+        there = [(table, column) for table, _, column in of]
         if shared := sorted({f"{column} of {table}" for table, column in there if there.count((table, column)) > 1}):
             raise ValueError(f"several columns would be {', '.join(shared)}: one column cannot have the values of two")
         return value
@@ -130,8 +131,16 @@ class Applying:
 
     def table(self, source: str) -> str:
         """A table's name in the destination."""
-        return self.tables.get(source, source)
+        return _named(self.tables, source, source)
 
     def column(self, table: str, column: str) -> str:
         """A column's name in the destination, of a table of the source."""
-        return self.columns.get(f"{table}.{column}", column)
+        return _named(self.columns, f"{table}.{column}", column)
+
+
+def _named(names: dict[str, str], source: str, otherwise: str) -> str:
+    """The name that an option gives; also if the source has created it again in another spelling."""
+    if source in names:
+        return names[source]
+    small = source.lower()
+    return next((name for of, name in names.items() if of.lower() == small), otherwise)

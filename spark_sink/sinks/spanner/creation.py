@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Self
 
 from google.api_core.exceptions import BadRequest, Conflict, NotFound
@@ -70,7 +70,9 @@ class Creation:
 
     def creates(self, table: str) -> bool:
         """True if a table of the source may be created; the bookkeeping table of another sink is none of the user's."""
-        return RecordFilter(self.include, self.exclude).keeps(table) and table not in {*self.others, TABLE}
+        return RecordFilter(self.include, self.exclude).keeps(table) and table.lower() not in {
+            one.lower() for one in (*self.others, TABLE)
+        }
 
 
 _PART = r"[`\"]?[\w$]+[`\"]?"
@@ -87,6 +89,12 @@ _DELETION_POLICY = re.compile(
     re.IGNORECASE,
 )
 """Rows leave the destination when they leave the source."""
+
+_NEEDS_ROWS = re.compile(r"INTERLEAVE\s+IN\s+PARENT\s", re.IGNORECASE)
+"""Of a table whose rows need their parents; ``INTERLEAVE IN`` alone is only a place."""
+
+_WARNED: set[tuple[str, str]] = set()
+"""The tables that this process has warned of, each with the parent that is not created."""
 
 _CASCADE = re.compile(r"\s+ON\s+DELETE\s+CASCADE", re.IGNORECASE)
 
@@ -244,10 +252,12 @@ def creating(
         line = [name]
         while (match := _PARENT.search(of_all.get(line[-1], ""))) and ("TABLE", _plain(match[1]).lower()) not in known:
             line.append(_plain(match[1]))  # a parent may have no change yet, under this name
-        if missing := [parent for parent in line[1:] if not creates(parent)]:
-            _log.warning(
-                "a table is not created, because the sink does not create its parent", table=name, parent=missing[0]
-            )
+        if missing := _missing_parents(line, of_all, creates):
+            if (name, missing[0]) not in _WARNED:
+                _WARNED.add((name, missing[0]))
+                _log.warning(
+                    "a table is not created, because the sink does not create its parent", table=name, parent=missing[0]
+                )
         elif match is None or _plain(match[1]) not in former:
             wanted.update(line)
     of_tables = {name: statement for name, statement in of_all.items() if name in wanted}
@@ -323,6 +333,19 @@ def _quoted(name: str, dialect: Dialect) -> str:
     """A name as a statement has it, ``schema.table`` in a named schema."""
     quote = '"' if dialect.name == "postgresql" else "`"
     return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
+
+
+def _missing_parents(line: Sequence[str], ddl: Mapping[str, str], creates: Callable[[str], bool]) -> list[str]:
+    """The tables in a line of parents that may not be created, and without whose rows their children have none.
+
+    Args:
+        line: a table, its parent, and so on.
+        ddl: the statements that create them.
+        creates: whether a table may be created.
+    """
+    return [
+        parent for child, parent in pairwise(line) if _NEEDS_ROWS.search(ddl.get(child, "")) and not creates(parent)
+    ]
 
 
 def _created(ddl: Iterable[str]) -> Iterator[tuple[str, str, str]]:

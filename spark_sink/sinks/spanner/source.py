@@ -6,7 +6,7 @@ micro-batch that is repeated begins where the bookkeeping row says.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 import msgspec
 import orjson
@@ -116,10 +116,14 @@ class SpannerSinkReader(SinkStreamReader):
         """
         if self._backfills is None:
             return super().ready(epochs)
-        found = list(epochs)
-        return (
-            [] if self._backfills.are_awaited() or are_held(self._spool, found, self._clock()) else super().ready(found)
-        )
+        if self._backfills.are_awaited():
+            return []
+        left, first = iter(epochs), list[EpochWeight]()
+        for epoch in left:
+            first.append(epoch)
+            if epoch.rows:
+                break
+        return [] if are_held(self._spool, first, self._clock()) else super().ready(chain(first, left))
 
     def start_over(self, done: Offset) -> str:
         """The destination's own row says what is applied, so that without a checkpoint nothing would be repeated."""

@@ -141,7 +141,8 @@ class TableOptions:
             if self.mode != "append" and name.endswith(".isolation-level") and value.lower() == "snapshot":
                 raise ValueError(
                     f"table_properties: {name}: with snapshot two merges at the same time, as of a backfill and the"
-                    " stream, could insert a key twice: leave it at serializable"
+                    " stream, could insert a key twice: leave it at serializable, and in tables that have it run ALTER"
+                    f" TABLE ... UNSET TBLPROPERTIES ('{name}')"
                 )
 
     @property

@@ -28,6 +28,9 @@ if code.startswith("waits"):
     while os.read(0, 4096):
         pass
     code = code.removeprefix("waits")
+if code.startswith("left"):
+    code = code.removeprefix("left")
+    os.write(int(os.environ["%s"]), b"something is left\\n")
 if code == "hangs":
     signal.pause()
 if code == "killed":
@@ -49,7 +52,7 @@ class Runs:
         self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0, is_done: bool = True
     ) -> None:
         (folder / "codes").write_text(" ".join(map(str, codes)))
-        (folder / "stub.py").write_text(STUB % REASON_TO)
+        (folder / "stub.py").write_text(STUB % (REASON_TO, REASON_TO))
         self.folder = folder
         self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
         self.stop = StopRequest(drain_timeout=60 * SECOND)

@@ -61,6 +61,16 @@ async def test_a_sink_that_ends_without_an_error_though_nothing_asked_it_to_is_r
 
 
 @in_a_loop
+async def test_a_sink_that_was_to_deliver_the_rest_and_says_that_something_is_left_is_restarted(tmp_path: Path) -> None:
+    """Another program has sent it SIGTERM meanwhile."""
+    runs = Runs(tmp_path, "waitsleft0", "waits0")
+    process = runs.process()
+    process.finish(again=True)
+    await process.run()
+    assert (runs.number, runs.metrics.sink_restarts) == (2, 1)
+
+
+@in_a_loop
 async def test_a_sink_that_always_ends_unasked_fails_after_some_attempts_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(SinkProcessError, match=r"4 times .* with code 0: it was not asked to end: ") as caught:
         await Runs(tmp_path, 0, is_done=False).process().run()

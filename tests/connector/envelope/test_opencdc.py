@@ -228,6 +228,12 @@ def test_a_negative_zero_keeps_its_sign(text: str) -> None:
     assert [str(value) for value in (found if isinstance(found, list) else [found]) if value == 0][-1] == "-0.0"
 
 
+def test_a_number_without_a_fraction_may_be_larger_than_an_integer_beside_a_sign_of_zero() -> None:
+    """As PostgreSQL's jsonb writes a float8."""
+    written = one(mods=mod('{"Id":"1"}', '{"F":100000000000000000000,"S":"lost 3-0, away","N":-12}')).to_json()
+    assert b'"F":1e+20' in written
+
+
 def test_an_error_about_an_invalid_integer_does_not_contain_it() -> None:
     with pytest.raises(EventError, match="column Id: a value of an integer type is not an integer") as caught:
         one(mods=mod('{"Id":"secret"}'))

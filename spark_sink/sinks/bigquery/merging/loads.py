@@ -78,7 +78,7 @@ class Loading:
         return self._merged > MERGED_BYTES
 
     def end_epoch(self) -> None:
-        """Loads whole epochs, so that no transaction is visible in part once they are merged."""
+        """Loads whole epochs, so that no transaction is visible in part; one of too many partitions is, for a while."""
         self._load()
 
     def finish(self) -> str:

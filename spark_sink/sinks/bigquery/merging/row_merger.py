@@ -84,7 +84,7 @@ class RowMerger:
         """These rows, in several mergers if they have values of more partitions than ``most``; none without rows."""
         of_partition: dict[object, dict[tuple[object, ...], _Row]] = {}
         for key, row in self._rows.items():
-            of_partition.setdefault(self._partition_of(row), {})[key] = row
+            of_partition.setdefault(self._partition_of(key, row, most), {})[key] = row
         if len(of_partition) <= most:
             return [self] if self._rows else []
         partitions = list(of_partition.values())
@@ -96,10 +96,14 @@ class RowMerger:
             merger._rows.update(rows)
         return merger
 
-    def _partition_of(self, row: _Row) -> object:
-        """The partition of a row's value; of one that a change does not name, it is not known."""
+    def _partition_of(self, key: tuple[object, ...], row: _Row, most: int) -> object:
+        """The partition of a row's value; a row whose change does not name it may be alone in one."""
         partition, name = self._table.partition, self._partition_column
-        return partition.of(bytes(row.values[name])) if partition is not None and name in row.values else None
+        if partition is None:
+            return None
+        if name in row.values:
+            return partition.of(bytes(row.values[name]))
+        return ("", key) if partition.may_exceed(most) else None
 
     def lines(self) -> bytes:
         """The rows as lines of JSON."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from connector.core.timestamps import SECOND
+from connector.spool.lifecycle import state_of
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
 from connector.spool.summaries import held_bytes
@@ -62,10 +63,14 @@ class _Loaded(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The epochs that fit a micro-batch, and one more; ``full`` is whether waiting would make it no larger."""
+    """The epochs that fit a micro-batch, and one more; ``full`` is whether waiting would make it no larger.
+
+    ``held`` are the bytes that undelivered epochs occupy in the spool, as far as they were looked at.
+    """
 
     epochs: Sequence[EpochWeight]
     full: bool
+    held: int = 0
 
 
 class Pace:
@@ -106,7 +111,7 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._known: _Document | None = None
-        self._saved_at = self._read_at = self._released = 0
+        self._saved_at = self._read_at = self._released = self._looked_at = self._daemons_bytes = 0
 
     def gathered(self, undelivered: Iterable[EpochWeight], *, ended: bool = False) -> Gathered:
         """The next micro-batch of these epochs, which ends before a schema change.
@@ -130,8 +135,8 @@ class Pace:
             if size > self._batch_bytes:
                 break
         changes = len(epochs) < len(seen)
-        full = ended or changes or size >= self._batch_bytes or _held(seen) >= self._most_held
-        return Gathered(epochs, full)
+        held = _held(seen)
+        return Gathered(epochs, ended or changes or size >= self._batch_bytes or held >= self._most_held, held)
 
     def holds(self, gathered: Gathered) -> bool:
         """True if epochs have to wait for more; those without rows cost nothing and never wait."""
@@ -139,8 +144,15 @@ class Pace:
         if not filled:
             return False
         spent, calls = self._spent(), self.calls(filled)
-        due = self._pacing.due(spent, calls, oldest=filled[0].oldest, full=gathered.full)
+        full = gathered.full or self._fills_the_daemons_spool(gathered.held)
+        due = self._pacing.due(spent, calls, oldest=filled[0].oldest, full=full)
         return due > self._clock() and gathered.epochs[0].epoch > self._last_released()
+
+    def _fills_the_daemons_spool(self, held: int) -> bool:
+        """True if epochs would fill the spool by the daemon's own ``spool.max_bytes``: another configuration's."""
+        if abs(self._clock() - self._looked_at) >= max(self._spool.storage.rewrite_interval, _RELEASE_CHECK) * SECOND:
+            self._looked_at, self._daemons_bytes = self._clock(), state_of(self._spool).max_bytes
+        return self._daemons_bytes > 0 and held >= self._daemons_bytes // 2
 
     def calls(self, epochs: Sequence[EpochWeight]) -> int:
         """The number of streams, or of load jobs, of a micro-batch of these epochs, or of as many of them as fit.

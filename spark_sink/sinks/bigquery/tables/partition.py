@@ -47,6 +47,10 @@ class TablePartition:
         number = int(value.strip(b'"'))
         return (number - self.start) // self.interval if self.start <= number < self.end else None
 
+    def may_exceed(self, most: int) -> bool:
+        """True if rows may well be in more partitions than that."""
+        return (self.end - self.start) / self.interval > most if self.interval else self.unit == "hour"
+
 
 def parse(spec: str) -> TablePartition:
     """Parses a table's value of the option; the column is the source's, and the unit is empty where none is named.

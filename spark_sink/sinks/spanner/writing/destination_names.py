@@ -24,12 +24,16 @@ class DestinationNames:
         self.tables = tables
         self._applying = applying
         self._spelled = {name.lower(): name for name in tables}
+        self._tables: dict[str, str] = {}
         self._columns: dict[tuple[str, str], str] = {}
 
     def table(self, source: str) -> str:
         """A table's name."""
-        name = self._applying.table(source)
-        return name if name in self.tables else self._spelled.get(name.lower(), name)
+        found = self._tables.get(source)
+        if found is None:
+            name = self._applying.table(source)
+            found = self._tables[source] = name if name in self.tables else self._spelled.get(name.lower(), name)
+        return found
 
     def column(self, table: str, column: str) -> str:
         """A column's name, of a table of the source."""

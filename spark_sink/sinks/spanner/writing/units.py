@@ -52,6 +52,9 @@ def units(
 ) -> Iterator[Unit]:
     """Groups changes into units.
 
+    A table that was created again in another spelling is one table in the destination: a unit has changes of one of the
+    two, so that they are written in their order.
+
     Args:
         changes: in order, from ``start`` on; those of a transaction follow one another, within one epoch.
         start: the position before the first.
@@ -59,15 +62,19 @@ def units(
         most: changes of a unit, unless one transaction has more.
         most_bytes: characters of payloads of a unit, unless one transaction has more.
     """
-    unit = Unit(start, start)
+    unit, spelled = Unit(start, start), dict[str, str]()
     held = size = 0
     for _, found in groupby(changes, key=lambda change: (change.at[0], change.transaction)):
         transaction = list(found)
         length = sum(len(change.payload) for change in transaction)
-        if unit.transactions and (held + len(transaction) > most or size + length > most_bytes):
+        tables = {change.table for change in transaction}
+        is_again = any(spelled.get(table.lower(), table) != table for table in tables)
+        if unit.transactions and (is_again or held + len(transaction) > most or size + length > most_bytes):
             unit.end, unit.complete = UnitPosition(*transaction[0].at), _before(transaction)
             yield unit
             unit, held, size = Unit(unit.end, unit.end), 0, 0
+            spelled.clear()
+        spelled.update((table.lower(), table) for table in tables)
         unit.transactions.append(transaction)
         held += len(transaction)
         size += length

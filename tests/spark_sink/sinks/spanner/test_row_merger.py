@@ -105,3 +105,14 @@ def test_units_are_whole_transactions_and_follow_one_another(
             assert [*first.changes, *second.changes] == list(unit.changes)
     if found:
         assert (found[0].start, found[-1].end, found[-1].complete) == (start, end, None)
+
+
+def test_a_unit_has_changes_of_one_spelling_of_a_table() -> None:
+    """One table in the destination: a row that was deleted before it was created again must not be deleted last."""
+    tables = ["Parts", "Others", "parts", "Others", "parts", "Parts"]
+    changes = [
+        KeyedChange(table, "INSERT", True, "{}", _time_of(place), "", str(place), (1, place))
+        for place, table in enumerate(tables)
+    ]
+    found = units(changes, start=UnitPosition(1, 0), end=UnitPosition(2, 0), most=100, most_bytes=100)
+    assert [[change.table for change in unit.changes] for unit in found] == [tables[:2], tables[2:5], tables[5:]]

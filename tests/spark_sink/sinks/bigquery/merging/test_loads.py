@@ -54,6 +54,14 @@ def test_a_load_has_rows_of_fewer_partitions_than_a_statement_may_change() -> No
 
 
 @pytest.mark.parametrize(
+    ("partition_by", "number"), [("At,hour", 2), ("At,day", 1), ("N,0,5000,1", 2), ("N,0,50,1", 1)]
+)
+def test_rows_that_do_not_name_the_column_may_be_of_one_partition_each(partition_by: str, number: int) -> None:
+    """A DELETE has its key alone, and an UPDATE may have captured other columns."""
+    assert len(loads(partition_by, enveloped(change(COLUMNS, *(f'{{"Id":"{n}"}}' for n in range(5_000)))))) == number
+
+
+@pytest.mark.parametrize(
     ("partition_by", "partitions"), [("At", 209), ("At,month", 8), ("At,year", 1), ("N,0,5000,1", 5_000)]
 )
 def test_a_load_is_split_by_what_its_table_is_partitioned_by(partition_by: str, partitions: int) -> None:

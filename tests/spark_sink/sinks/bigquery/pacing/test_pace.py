@@ -3,6 +3,7 @@
 Without Spark, on a clock that is passed in, and with a tenth of the real quota for a tenth of the tables.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from connector.core.epoch import SealedEpoch
+from connector.core.health.states import NEVER
 from connector.core.partitions import CutPartition
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from connector.spool import consumers
+from connector.spool.lifecycle import write_state
 from connector.spool.manifest import SegmentFile
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.sinks.bigquery.merging import loads
@@ -180,6 +183,19 @@ def test_epochs_before_a_schema_change_wait_for_the_quota_alone(tmp_path: Path) 
     assert [epoch.epoch for epoch in changed.epochs] == [2]
     assert changed.full
     assert not pace.holds(changed)
+
+
+def test_epochs_that_fill_the_spool_of_a_daemon_with_a_smaller_limit_wait_for_the_quota_alone(tmp_path: Path) -> None:
+    """Its limit is looked at again: it may be restarted with another one."""
+    maker, clock = SpoolMaker(tmp_path / "spool"), Clock()
+    pace = paced(maker, clock, "merge-load")
+    pace.spend([weight(1, 10)])
+    held = Gathered([weight(2, 10)], full=False, held=2**20)
+    assert pace.holds(held)
+    write_state(maker.spool, replace(NEVER, max_bytes=2**21))
+    clock.now += 10 * SECOND
+    assert pace.holds(replace(held, held=2**20 - 1))
+    assert not pace.holds(held)
 
 
 def test_epochs_before_a_micro_batch_that_was_started_wait_for_the_quota_alone(tmp_path: Path) -> None:
