@@ -50,7 +50,7 @@ def test_a_crash_before_the_manifest_leaves_no_epoch_and_the_next_writer_seals_i
 
             return call
 
-        for name in ("create", "replace"):
+        for name in ("create", "put", "replace"):
             patched.setattr(type(spool.storage), name, dying(getattr(spool.storage.__class__, name)))
         with pytest.raises(KilledError):
             writer.seal(epoch_of(2, record(table_name="Albums")), LARGE, now=NOW)
