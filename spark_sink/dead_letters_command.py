@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
-from connector.errors import SpoolInUseError
+from connector.errors import SpannerCdcError, SpoolInUseError
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -119,7 +119,8 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     unknown = UnknownColumns(spool)
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         done = replayed(store, files, replay, received, again=again, look_at=unknown.warn)
-        record_left(spool, config.sink.name, sum(file.count for file in store.files()))
+        if (left := _left(store)) is not None:
+            record_left(spool, config.sink.name, left)
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -128,6 +129,13 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
             " stop the sink, and replay again"
         )
     return 1 if done.rejected or done.waiting else 0
+
+
+def _left(store: DeadLetters) -> int | None:
+    """The dead letters that a store has; None if a file cannot be read, which a replay of its table names."""
+    with suppress(SpannerCdcError):
+        return sum(file.count for file in store.files())
+    return None
 
 
 def _none_left(config: Config) -> None:
