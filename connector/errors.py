@@ -86,7 +86,7 @@ def advice(error: OSError, *, option: str = "", access: str = "") -> str:
         case errno.ENAMETOOLONG:
             return f"Choose a shorter path{given}; names of tables are a part of it."
         case errno.ENOTDIR:
-            return f"A part of that path is a file where a folder belongs: move it away, or choose another path{given}."
+            return f"A part of that path is a file where a folder belongs: move it away, or choose another{given}."
         case errno.EACCES | errno.EPERM:
             return (
                 f"Give this user {f'{access} access' if access else 'access'} to that path, or choose another{given}."
