@@ -1,5 +1,6 @@
 """The Spanner sink's options."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -92,9 +93,12 @@ class SpannerConfig(ServerOptions, SinkConfig):
         for name in value:
             if not all(name.rpartition(".")[::2]):
                 raise ValueError(f"{name!r} is not table.column")
-        of = {(*name.lower().rpartition(".")[::2], column.lower()) for name, column in value.items()}
-        there = [(table, column) for table, _, column in of]
-        if shared := sorted({f"{column} of {table}" for table, column in there if there.count((table, column)) > 1}):
+        there: dict[tuple[str, str, str], str] = {}  # two spellings of a column are one, which was created again
+        for name, column in value.items():
+            table, _, own = name.rpartition(".")
+            there[table.lower(), own.lower(), column.lower()] = f"{column.lower()} of {table}"
+        targets = Counter((table, column) for table, _, column in there)
+        if shared := sorted({text for (table, _, column), text in there.items() if targets[table, column] > 1}):
             raise ValueError(f"several columns would be {', '.join(shared)}: one column cannot have the values of two")
         return value
 

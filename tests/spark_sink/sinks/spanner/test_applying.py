@@ -192,6 +192,8 @@ def test_two_columns_of_the_source_never_become_one(database: MakeDatabase, spoo
 def test_options_that_give_two_columns_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match=r"several columns would be x of Singers: one column cannot have the values"):
         SpannerConfig.model_validate({"database": "d", "columns": {"Singers.A": "X", "Singers.B": "x"}})
+    again = {"Singers.Name": "FullName", "singers.name": "FullName"}
+    assert SpannerConfig.model_validate({"database": "d", "columns": again}).columns == again, "created again"
 
 
 def test_rows_have_their_commit_timestamp_and_sequence_number_by_option(
