@@ -12,6 +12,7 @@ from connector.errors import SpoolError
 from connector.reader.stopping import StopRequest
 from connector.spool import consumers
 from connector.telemetry.metrics import ReaderMetrics
+from spark_sink.sinks.files import source
 from spark_sink.sinks.files.plan import FileOptions, Holding, file_groups
 from spark_sink.sinks.files.source import ready
 from spark_sink.sources.changes.admission import EpochWeight
@@ -78,9 +79,10 @@ def test_the_open_minute_is_written(spool: SpoolMaker, holding: Holding) -> None
 
 @pytest.mark.parametrize(("spare", "is_written"), [(0, True), (1, False)], ids=["it is full", "it has room"])
 def test_the_open_minute_is_written_at_the_daemons_limit_if_that_is_smaller(
-    spool: SpoolMaker, spare: int, is_written: bool
+    spool: SpoolMaker, spare: int, is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon and the sink of another configuration would wait for each other for ever."""
+    monkeypatch.setattr(source, "_LOOKED_AT", 0)
     spool.fill(3)
     most = spool.writer.bytes + spare
 
