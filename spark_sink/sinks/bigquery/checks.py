@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from connector.config.sections import SourceConfig, SparkConfig
 from connector.config.sinks import DestinationObject, WatchedStream
@@ -22,6 +23,9 @@ from spark_sink.sinks.bigquery.tables.table import (
     no_whole_rows,
     view_name,
 )
+
+if TYPE_CHECKING:
+    from spark_sink.sinks.bigquery.client import BigQueryClient, ExistingTable
 
 _CONCURRENT_LOOKUPS = 8
 """Tables that are looked up at the same time: each lookup takes a tenth of a second."""
@@ -97,17 +101,24 @@ def objects(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream) -
         from spark_sink.sinks.bigquery.client import BigQueryClient
     client = BigQueryClient(sink.target(source), failure=SinkError, patience=_PATIENCE)
     names = [(dataset, name) for dataset in datasets for name in client.names(dataset)]
-    with ThreadPoolExecutor(_CONCURRENT_LOOKUPS) as threads:
-        found = threads.map(lambda name: client.find(*name), names)
     return [
         DestinationObject(
             f"{dataset}.{name}",
             {field.name: field.type_text for field in table.fields.values()},
             table.primary_key,
         )
-        for (dataset, name), table in zip(names, found, strict=True)
+        for (dataset, name), table in zip(names, _found(client, names), strict=True)
         if table is not None  # else it has just been dropped
     ]
+
+
+def _found(client: "BigQueryClient", names: Sequence[tuple[str, str]]) -> "list[ExistingTable | None]":
+    """Looks tables up by dataset and name; after an error the others are not looked up any more."""
+    threads = ThreadPoolExecutor(_CONCURRENT_LOOKUPS)
+    try:
+        return list(threads.map(lambda name: client.find(*name), names))
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, stream: WatchedStream) -> list[str]:
@@ -136,9 +147,5 @@ def _sizes(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]
     with with_libraries():
         from spark_sink.sinks.bigquery.client import BigQueryClient
     client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
-    threads = ThreadPoolExecutor(_CONCURRENT_LOOKUPS)
-    try:
-        found = list(threads.map(lambda table: client.find(table.dataset, table.name), tables))
-    finally:
-        threads.shutdown(cancel_futures=True)
+    found = _found(client, [(table.dataset, table.name) for table in tables])
     return [table.bytes for table in found if table is not None and table.bytes is not None]

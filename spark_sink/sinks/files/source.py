@@ -40,6 +40,9 @@ from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch, b
 _BATCH_BYTES = 1024**3
 """Bytes of segments in a micro-batch; bounds what a failed one repeats."""
 
+_LOOKED_AT = 1024 * 1024
+"""Bytes that are not written from which on the daemon's own limit is looked at, which costs a request in a bucket."""
+
 
 class FileSinkSource(SinkSource):
     """Writes a spool's events as files; internal to the sink.
@@ -151,10 +154,6 @@ def file_of(report: TaskReport) -> WrittenFile:
     """The file that a report with events is about."""
     path, size = orjson.loads(report.own)
     return WrittenFile(path, report.events, size, report.table)
-
-
-_LOOKED_AT = 1024 * 1024
-"""Bytes that are not written from which on the daemon's own limit is looked at, which costs a request in a bucket."""
 
 
 def ready(spool: Spool, epochs: Iterable[EpochWeight], file_options: FileOptions, holding: Holding) -> Iterable[Group]:

@@ -28,13 +28,19 @@ def as_property(key: Sequence[str]) -> str:
     return json.dumps(list(key), ensure_ascii=False)
 
 
+def of_property(kept: str) -> list[str]:
+    """A key, of its text in the property of a table."""
+    found: list[str] = json.loads(kept)
+    return found
+
+
 def check_key(table: LakeTable, target: str, kept: str) -> None:
     """Compares the key of a table with the one that it was created with.
 
     Raises:
         TableError: they differ.
     """
-    found: list[str] = json.loads(kept)
+    found = of_property(kept)
     if sorted(found) != sorted(table.primary_key):
         raise TableError(
             f"the key of table {table.source} is {_named(table.primary_key)}, but in {target} rows are merged by"

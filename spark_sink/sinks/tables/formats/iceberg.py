@@ -21,7 +21,6 @@ from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.formats.session import session_options
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
-from spark_sink.sinks.tables.table_keys import PROPERTY
 from spark_sink.sources.changes.offsets import Offset
 
 IDENTITY = ":at"
@@ -113,8 +112,7 @@ class IcebergStore(TableStore):
             uuid = table.uuid().toString()
         except SPARK_ERRORS:
             return None  # tables of the first versions of the format may have none
-        properties = table.properties()
-        return f"{uuid} {table.schema().toString()} {properties.get(PROPERTY)} {properties.toString()}"
+        return f"{uuid} {table.schema().toString()} {table.properties().toString()}"
 
     def applied(self, name: str) -> Offset:
         """The largest epoch in the history of the current snapshot.

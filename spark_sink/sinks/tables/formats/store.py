@@ -6,7 +6,6 @@ there twice. The number is kept under a name of the spool and the consumer, beca
 epoch's identity is kept with it, because a restored older copy of the spool has other epochs of the same numbers.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from spark_sink.sinks.tables.formats.jvm import session_key
 from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.history.modes import check_mode
 from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, add_statement, create_statement, quoted, text
-from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key
+from spark_sink.sinks.tables.table_keys import PROPERTY, as_property, check_key, of_property
 from spark_sink.sources.changes.offsets import Offset
 
 
@@ -183,7 +182,7 @@ class TableStore(ABC):
     def key(self, name: str) -> tuple[str, ...]:
         """The key by which rows of a table are merged; empty if they are not."""
         found = self._table_properties(name).get(PROPERTY)
-        return () if found is None else tuple(json.loads(found))
+        return () if found is None else tuple(of_property(found))
 
     def rows(self, name: str) -> DataFrame:
         """The rows that a table has now; the table is there."""

@@ -38,6 +38,15 @@ def seal(writer: BackfillWriter, own: Spool, part: BackfillPart, ids: list[int])
     writer.seal(part, files, now=T)
 
 
+def with_all_sealed(spool: Spool, own: Spool, document: Backfill, partitions: int) -> BackfillWriter:
+    """The writer of a backfill of table A, after each of its partitions, of a row each."""
+    planned(spool, document, {"A": partitions})
+    writer = opened(own, document)
+    for partition in range(partitions):
+        seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+    return writer
+
+
 def test_tables_without_a_plan_are_to_be_planned() -> None:
     with backfill("A", "B") as (spool, own, document):
         planned(spool, document, {"B": 1})
@@ -142,10 +151,7 @@ def test_a_failure_is_reported_for_the_tables_that_are_not_read() -> None:
 
 def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests_stay(spool_path: str) -> None:
     with backfill("A", at=spool_path) as (spool, own, document):
-        planned(spool, document, {"A": 3})
-        writer = opened(own, document)
-        for partition in range(3):
-            seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+        writer = with_all_sealed(spool, own, document, 3)
         assert writer.prune("files") == 0
         assert len(own.storage.list("segments")) == 3
         consumers.register(own, "files", now=T)
@@ -168,10 +174,7 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
 
 def test_no_segment_is_deleted_before_the_sink_has_registered_whatever_others_have_read() -> None:
     with backfill("A") as (spool, own, document):
-        planned(spool, document, {"A": 3})
-        writer = opened(own, document)
-        for partition in range(3):
-            seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+        writer = with_all_sealed(spool, own, document, 3)
         consumers.record(own, "mine", 3, now=T)
         assert writer.prune("files") == 0
         assert writer.undelivered_bytes > 0
@@ -185,10 +188,7 @@ def test_no_segment_is_deleted_before_the_sink_has_registered_whatever_others_ha
 
 def test_a_continued_backfill_keeps_no_segments_but_those_of_a_query_of_ones_own() -> None:
     with backfill("A") as (spool, own, document):
-        planned(spool, document, {"A": 2})
-        writer = opened(own, document)
-        for partition in range(2):
-            seal(writer, own, BackfillPart(table="A", plan=1, partition=partition), [partition])
+        with_all_sealed(spool, own, document, 2)
         consumers.register(own, "files", now=T)
         second = recorded(spool, spool.header(), "A", at=T + 10_000, continues=1)
         third = recorded(spool, spool.header(), "A", at=T + 20_000, continues=second.number)
