@@ -1,4 +1,5 @@
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import replace
@@ -229,9 +230,9 @@ def test_a_negative_zero_keeps_its_sign(text: str) -> None:
 
 
 def test_a_number_without_a_fraction_may_be_larger_than_an_integer_beside_a_sign_of_zero() -> None:
-    """As PostgreSQL's jsonb writes a float8."""
+    """As PostgreSQL's jsonb writes a float8; versions of orjson differ in the exponent's sign."""
     written = one(mods=mod('{"Id":"1"}', '{"F":100000000000000000000,"S":"lost 3-0, away","N":-12}')).to_json()
-    assert b'"F":1e+20' in written
+    assert re.search(rb'"F":1e\+?20[,}]', written)
 
 
 def test_an_error_about_an_invalid_integer_does_not_contain_it() -> None:
