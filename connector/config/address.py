@@ -62,6 +62,15 @@ class DatabaseAddress:
         return bool(self.emulator_host) or (self.omni is not None and self.omni.tls is None)
 
     def is_database_of(self, other: "DatabaseAddress") -> bool:
-        """True if both are one database; all servers of Spanner Omni have the same project and instance."""
-        is_omni = self.omni is not None or other.omni is not None
-        return self.path == other.path and (not is_omni or self.host == other.host)
+        """True if both are one database.
+
+        The service has it at each endpoint. An emulator may have any names, and all servers of Spanner Omni have the
+        same project and instance.
+        """
+        are_of_service = self.is_of_service and other.is_of_service
+        return self.path == other.path and (are_of_service or self.host == other.host)
+
+    @property
+    def is_of_service(self) -> bool:
+        """True for the service of Google Cloud: neither an emulator nor a server of Spanner Omni."""
+        return self.omni is None and self.emulator_host is None

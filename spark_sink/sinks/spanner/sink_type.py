@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from connector.config.address import DatabaseAddress
 from connector.config.loading import Config
 from connector.config.replicas import DatabaseCopy
 from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
@@ -45,9 +46,15 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
             raise ValueError(f"envelope.format: sink spanner needs the datastream envelope, not {envelope.format}")
 
     def destination(self, sink: SpannerConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
-        """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other."""
+        """The database; and the mode, because a micro-batch that was started in one cannot be ended in the other.
+
+        Every command that delivers asks for it before it writes.
+
+        Raises:
+            ConfigurationError: it is the source itself.
+        """
         del envelope
-        return {"sink.database": sink.address(source).path, "sink.mode": sink.mode}
+        return {"sink.database": _target(sink, source).path, "sink.mode": sink.mode}
 
     def extras(self, sink: SpannerConfig) -> Mapping[str, Sequence[str]]:
         """The libraries that call Spanner."""
@@ -68,11 +75,9 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
     def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
         """The tables and columns that the destination lacks; and that it is not the source."""
         try:
-            target = sink.address(source)
+            target = _target(sink, source)
         except ConfigurationError as error:
             return error.errors
-        if target.is_database_of(source.address):
-            return [f"sink.database: {target.path} is the source itself: name another database"]
         from spark_sink.sinks.spanner.destination_tables import (
             IN_ORDER,
             circular_references,
@@ -169,6 +174,18 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         from spark_sink.sinks.spanner.replay import replay_into
 
         return replay_into(config)
+
+
+def _target(sink: SpannerConfig, source: SourceConfig) -> DatabaseAddress:
+    """The address of the destination.
+
+    Raises:
+        ConfigurationError: it is the source itself, or lacks a name of its own.
+    """
+    target = sink.address(source)
+    if target.is_database_of(source.address):
+        raise ConfigurationError([f"sink.database: {target.path} is the source itself: name another database"])
+    return target
 
 
 SINK = SpannerSink(SpannerConfig)

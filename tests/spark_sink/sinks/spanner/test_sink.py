@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from google.cloud.spanner_v1 import COMMIT_TIMESTAMP
 
+from connector.config.destination import check_kept
+from connector.config.loading import validated
 from connector.core.timestamps import format_rfc3339
+from connector.errors import ConfigurationError
 from emulator import SampleDatabase, Workload
 from spark_sink.sinks.spanner.writing.progress import DDL as PROGRESS
 from tests.integration.commands import configuration, run
@@ -95,6 +98,36 @@ def test_check_names_the_source_itself_and_each_table_and_column_that_is_missing
     text = done.err + done.out.decode()
     assert "the destination has no table Accounts" in text
     assert "table Both of the destination has no column Name" in text
+
+
+@pytest.mark.parametrize(
+    "command", [("run",), ("run", "--sink-only"), ("backfill",), ("verify", "--repair")], ids=" ".join
+)
+def test_no_command_writes_into_the_source_itself(
+    database: MakeDatabase, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    source = database()
+    done = run(command[0], config_of(tmp_path, source, "now", None, database=source.database_id), *command[1:])
+    assert done.code == 2, done.err
+    assert "is the source itself: name another database" in done.err
+    assert not (tmp_path / "spool").exists()
+
+
+def test_what_every_delivery_and_replay_asks_first_refuses_the_source_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    source = {"project": "p", "instance": "prod", "database": "orders", "change_stream": "E"}
+
+    def asked(**sink: object) -> None:
+        sink = {"type": "spanner", "database": "orders", **sink}
+        check_kept(validated({"source": source, "spool": {"path": str(tmp_path / "spool")}, "sink": sink}))
+
+    for same in ({"instance": ""}, {"instance": "prod"}, {"endpoint": "regional.test:443"}):
+        with pytest.raises(ConfigurationError, match="databases/orders is the source itself"):
+            asked(**same)
+    asked(instance="copy")
+    asked(emulator_host="localhost:9010")
 
 
 def test_the_bookkeeping_table_of_a_source_that_is_a_destination_itself_is_neither_missed_nor_compared(
