@@ -5,7 +5,7 @@ Only the envelope ``opencdc`` needs a conversion.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -155,7 +155,7 @@ class EventsStreamReader(EpochStreamReader):
 
     def _new_start(self) -> SinkStart:
         while True:
-            start = start_in(self._spool, self._options.start)
+            start = self._before_the_first_end(start_in(self._spool, self._options.start))
             consumers.record(self._spool, self._consumer, start.epoch, now=self._clock())
             if self._spool.floor() <= start.epoch + 1:  # else its first epoch was pruned just before that
                 break
@@ -168,6 +168,22 @@ class EventsStreamReader(EpochStreamReader):
             first_epoch=start.epoch + 1,
         )
         return start
+
+    def _before_the_first_end(self, start: SinkStart) -> SinkStart:
+        """A start that is no later than the end that PySpark before 4.2 asks for first: epochs are sealed meanwhile."""
+        if self._position is None or start.epoch <= (end := Offset.from_json(self._position).epoch):
+            return start
+        (next_one,) = self._spool.manifests(end + 1, end + 1)
+        return start.model_copy(update={"epoch": end, "after": next_one.watermark_low})
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch.
+
+        The first one has none if the query was killed between its end and its start: the start is decided again, later.
+        """
+        first = Offset.from_json(start)
+        is_late = not first.spool_id and self._options.start != OLDEST and first.epoch > Offset.from_json(end).epoch
+        return super().partitions(end if is_late else start, end)
 
     def admits(self, table: str) -> bool:
         """True if option ``tables`` names the table."""

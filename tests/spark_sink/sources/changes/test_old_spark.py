@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from connector.spool.sink_start import start_of_sink
 from spark_sink.sources.changes import epoch_stream as stream
 from spark_sink.sources.changes.data_source import EventsStreamReader
 from spark_sink.sources.changes.offsets import Offset
@@ -76,6 +77,36 @@ def test_a_query_of_an_empty_spool_starts_where_its_first_epoch_will_be(spool: S
     assert list(query.batches()) == [[]]
     spool.fill(1)
     assert list(query.batches()) == [[1]]
+
+
+@pytest.mark.parametrize("epochs", [0, 3])
+def test_a_query_from_now_on_has_every_epoch_after_the_end_that_is_asked_for_first(
+    spool: SpoolMaker, epochs: int
+) -> None:
+    spool.fill(epochs)
+    query = OldSpark(spool.path, [], start="now")
+    end = query.reader.latestOffset()
+    spool.fill(1)  # the daemon seals an epoch before Spark asks for the start
+    start = query.reader.initialOffset()
+    assert Offset.from_json(start).epoch == epochs
+    assert query.reader.partitions(start, end) == []
+    recorded = start_of_sink(spool.spool, "default")
+    assert recorded is not None
+    assert recorded.after == spool.spool.manifest(epochs + 1).watermark_low
+    query.checkpoint.append(end)
+    assert list(query.batches()) == [[epochs + 1]]
+
+
+def test_a_query_from_now_on_that_was_killed_before_its_start_was_decided_continues_after_its_first_end(
+    spool: SpoolMaker,
+) -> None:
+    spool.fill(3)
+    end = OldSpark(spool.path, [], start="now").reader.latestOffset()
+    spool.fill(2)
+    again = OldSpark(spool.path, [], start="now")
+    assert again.reader.partitions(again.reader.initialOffset(), end) == []
+    again.checkpoint.append(end)
+    assert list(again.batches()) == [[4, 5]]
 
 
 def test_an_error_before_the_position_is_known_is_raised_and_a_later_one_is_no_news(
