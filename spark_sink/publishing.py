@@ -17,13 +17,14 @@ from pyspark.sql import SparkSession
 
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.completeness import complete_as_of
+from connector.spool.backfill.completeness import complete_as_of, tables_to_fill
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
 from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
 from connector.spool.sink_report import CutReport, SinkReport, report_of, write_report
+from connector.spool.sink_start import SinkStart, start_of_sink
 from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
@@ -166,6 +167,8 @@ class _Incompleteness:
     spool: Spool
     sink: str
     report: SinkReport
+    start: SinkStart | None
+    is_backfilled: bool
     backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
     unsettled: frozenset[str]
@@ -180,6 +183,8 @@ class _Incompleteness:
             spool,
             delivery.consumer,
             report_of(spool, delivery.consumer),
+            start_of_sink(spool, delivery.consumer),
+            delivery.is_backfilled,
             known,
             before | unfinished_among(spool, known),
             delivery.unsettled(),
@@ -188,7 +193,7 @@ class _Incompleteness:
 
     def of(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
         """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
-        lost = self._lost_in_gaps(tables, epoch, timestamp)
+        lost = self._lost(tables, epoch, timestamp)
         later = self._rows_of_later(timestamp)
         reasons = {name: self._reason(name) or later.get(name, "") or lost.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
@@ -213,17 +218,22 @@ class _Incompleteness:
             for table in one.document.tables
         }
 
-    def _lost_in_gaps(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
-        """Those of some tables of which a gap up to an epoch lacks changes, unless they are complete since.
+    def _lost(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
+        """Those of some tables that lack changes which were not delivered, unless they are complete since.
 
         Args:
             tables: by their names in the source.
-            epoch: of the cut.
+            epoch: of the cut; a gap after it is of no account.
             timestamp: of the cut, as of which they are complete.
         """
         passed = [gap for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())) if gap.epoch <= epoch]
-        complete = complete_as_of(self.spool, self.sink, self.backfills) if passed else {}
+        to_fill = tables_to_fill(self.start, self.backfills, is_backfilled=self.is_backfilled) if self.start else ()
+        complete = complete_as_of(self.spool, self.sink, self.backfills) if passed or to_fill else {}
         found: dict[str, str] = {}
+        if self.start is not None:
+            after = self.start.after
+            lacking = [one for one in tables if one in to_fill and not after <= complete.get(one, 0) <= timestamp]
+            found |= dict.fromkeys(lacking, f"what was committed up to {format_rfc3339(after)} is missing")
         for gap in passed:
             low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
             lacking = [table for table in tables if not gap.watermark_high < complete.get(table, 0) <= timestamp]

@@ -6,7 +6,7 @@ from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.consumers import find
 from connector.spool.reading import Spool
-from connector.spool.sink_start import start_of_sink
+from connector.spool.sink_start import SinkStart, start_of_sink
 
 
 def complete_as_of(spool: Spool, name: str, known: Iterable[RecordedBackfill]) -> dict[str, int]:
@@ -32,6 +32,24 @@ def complete_as_of(spool: Spool, name: str, known: Iterable[RecordedBackfill]) -
         if (tables := one.whole_tables) and find(one.spool, name) is not None:
             found |= {table: max(one.document.timestamp, found.get(table, 0)) for table in tables}
     return found
+
+
+def tables_to_fill(start: SinkStart, known: Iterable[RecordedBackfill], *, is_backfilled: bool) -> frozenset[str]:
+    """The tables that a sink should have from before its start, too. Pure.
+
+    They are all, if it starts later than its spool. If it starts with the spool, they are those of which a backfill has
+    delivered every row, to this sink or to another one only.
+
+    Args:
+        start: of the sink.
+        known: the spool's backfills.
+        is_backfilled: whether its configuration has ``source.backfill``.
+    """
+    tables = frozenset(start.tables)
+    if start.epoch > 0:
+        return tables
+    filled = (table for one in known for table in one.whole_tables)
+    return tables.intersection(filled) if is_backfilled else frozenset()
 
 
 def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:

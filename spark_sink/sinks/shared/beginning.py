@@ -9,6 +9,8 @@ from connector.config.loading import Config
 from connector.config.sink_start import keep_start, starts_by_minute
 from connector.core.filters import RecordFilter
 from connector.core.timestamps import format_rfc3339
+from connector.spool.backfill.completeness import incomplete_tables, tables_to_fill
+from connector.spool.backfill.records import backfills
 from connector.spool.destinations import keep_destination
 from connector.spool.reading import Spool
 from connector.spool.sink_start import SinkStart
@@ -35,10 +37,13 @@ def begin(config: Config) -> None:
 
 
 def _say(config: Config, spool: Spool, start: SinkStart) -> None:
-    """Says what a new sink does not deliver; nothing if a backfill delivers it."""
-    lacks_epochs = start.epoch > 0
+    """Says what a new sink does not deliver; nothing if a backfill that is not done, or not recorded, delivers it."""
+    lacks_epochs, lacks_rows = start.epoch > 0, False
     if config.source.backfill is not None and not lacks_epochs:
-        return
+        to_fill = tables_to_fill(start, backfills(spool), is_backfilled=True)
+        lacks_rows = not to_fill.isdisjoint(incomplete_tables(spool, config.sink.name))
+        if not lacks_rows:
+            return
     skipped = f", and starts after epoch {start.epoch} of the spool at {spool.path}" if lacks_epochs else ""
     log.say(
         PROGRAM,
@@ -46,6 +51,6 @@ def _say(config: Config, spool: Spool, start: SinkStart) -> None:
         f" after {format_rfc3339(start.after)}, and its tables are incomplete before that; `spanner-cdc backfill"
         " CONFIG` delivers the rows as they are now",
         action="sink_lacks_epochs" if lacks_epochs else "sink_starts",
-        level=logging.WARNING if lacks_epochs else logging.INFO,
+        level=logging.WARNING if lacks_epochs or lacks_rows else logging.INFO,
         first_epoch=start.epoch + 1,
     )

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connector.config import validated
+from connector.config.sink_start import keep_start
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
@@ -195,6 +196,37 @@ def test_after_a_gap_a_table_is_complete_from_the_timestamp_on_as_of_which_a_rep
     assert next_cut(spool, delivery, store, at=50) == {"Albums": NOT_READ}
     spool.restart_at(START + 90 * SECOND)
     assert next_cut(spool, delivery, store, at=95).keys() == {"Albums", "Singers"}, "there is another gap"
+
+
+def test_a_sink_that_starts_later_than_the_spool_has_incomplete_tables_until_a_backfill_or_a_repair_completes_them(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    keep_start(spool.spool, "files", "now", by_minute=False, now=START)
+    missing = "what was committed up to 2026-03-01T10:00:03.000000Z is missing"
+    assert next_cut(spool, delivery, store) == {"Albums": missing, "Singers": missing}
+    document = recorded(spool.spool, spool.spool.header(), "Albums", at=spool.watermark)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
+    assert next_cut(spool, delivery, store) == {"Albums": missing, "Singers": missing}, "it is another sink's"
+    consumers.record(own, "files", 1, now=T)
+    assert next_cut(spool, delivery, store) == {"Singers": missing}
+    keep_equal(spool.spool, "files", ["Singers"], spool.watermark)
+    assert next_cut(spool, delivery, store) == {}
+
+
+def test_a_sink_that_starts_with_the_spool_has_complete_tables_unless_another_one_alone_got_its_backfill(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    keep_start(spool.spool, "files", "oldest", by_minute=False, now=START)
+    document = recorded(spool.spool, spool.spool.header(), "Albums", at=START - 1)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
+    assert next_cut(spool, delivery, store) == {}, "its configuration has no backfill"
+    delivery.is_backfilled = True
+    missing = "what was committed up to 2026-03-01T09:59:59.999999999Z is missing"
+    assert next_cut(spool, delivery, store) == {"Albums": missing}
+    consumers.record(own, "files", 1, now=T)
+    assert next_cut(spool, delivery, store) == {}
 
 
 def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_beside_the_micro_batch(

@@ -17,11 +17,17 @@ from tests.spark_sink.spools import SpoolMaker
 LIMIT = ReadMaxBytes(10**9)
 
 
-def written(folder: Path, spool: SpoolMaker, name: str, **sink: object) -> Path:
+def written(folder: Path, spool: SpoolMaker, name: str, *, backfill: bool = False, **sink: object) -> Path:
     """A configuration's file."""
     path = folder / f"{name}.yaml"
     node = {
-        "source": {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"},
+        "source": {
+            "project": "project",
+            "instance": "instance",
+            "database": "d",
+            "change_stream": "Everything",
+            "backfill": backfill,
+        },
         "spool": {"path": spool.path},
         "sink": {"name": name, "path": str(folder / name), "rotate_interval": 0, **sink},
         "spark": {"master": "local[1]", "checkpoint": str(folder / "checkpoint"), "trigger": "100ms"},

@@ -13,9 +13,12 @@ from connector.daemon.states.report import status_of, status_text
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.completeness import incomplete_tables
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.sink_start import start_of_sink
 from spark_sink.sinks.shared.beginning import begin
 from spark_sink.sources.changes import epoch_stream
+from tests.connector.spool.backfill.builders import recorded
 from tests.integration.commands import run
 from tests.spark_sink.sinks.named.named_sinks import LIMIT, delivered, ids, reader_of, written
 from tests.spark_sink.sinks.shared.sink_runs import contents
@@ -71,6 +74,25 @@ def test_what_a_sink_lacks_is_in_the_reports_of_its_spool(spool: SpoolMaker, tmp
     assert said in run("spool", spool.path).out.decode()
     report = orjson.loads(run("spool", spool.path, "--json").out)
     assert report["consumers"][0]["incomplete_before"] == format_rfc3339(at)
+
+
+def test_a_sink_whose_backfill_was_delivered_to_another_one_only_says_what_it_lacks(
+    spool: SpoolMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.fill(1)
+    begin(load(written(tmp_path, spool, "first", backfill=True)))
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START - 1)
+    begin(load(written(tmp_path, spool, "beside", backfill=True)))
+    assert not capsys.readouterr().err, "the backfill is not done"
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=START, tables=(TableProgress(table="Singers", state="done"),)))
+    consumers.record(own, "filled", 1, now=START)
+    begin(load(written(tmp_path, spool, "filled", backfill=True)))
+    assert not capsys.readouterr().err
+    begin(load(written(tmp_path, spool, "second", backfill=True)))
+    line = capsys.readouterr().err
+    assert "WARNING spark_sink: sink second is new: it delivers what was committed after" in line
+    assert "its tables are incomplete before that; `spanner-cdc backfill CONFIG`" in line
 
 
 def test_a_sink_that_starts_now_delivers_what_is_sealed_after_it_was_registered(
