@@ -46,7 +46,8 @@ class SpannerConfig(ServerOptions, SinkConfig):
     """Columns that have another name there: ``table.column``, of the source, to the column's name."""
     metadata: bool = False
     """Writes the columns ``source_commit_timestamp`` and ``source_change_sequence_number``, which every table must
-    have, and where a table has them ``source_record_sequence`` and ``source_mod_index``.
+    have, and where a table has them ``source_record_sequence`` and ``source_mod_index``. With ``create_tables`` a new
+    table gets all four, and one that is there the first two.
     """
     transaction_tag: str = "spanner-cdc"
     """The tag of each transaction there; a stream back takes it in ``source.skip_transaction_tags``."""
@@ -57,6 +58,16 @@ class SpannerConfig(ServerOptions, SinkConfig):
     def copies_schemas(self) -> bool:
         """True if it creates tables."""
         return self.create_tables
+
+    @property
+    def renamed(self) -> frozenset[str]:
+        """The tables, in small letters, that have another name there, or columns that do: the user creates them."""
+        tables = {*self.tables, *(column.rpartition(".")[0] for column in self.columns)}
+        return frozenset(table.lower() for table in tables)
+
+    def creates(self, table: str) -> bool:
+        """True if it creates a table of the source that is missing, and the columns that the table lacks."""
+        return self.create_tables and table.lower() not in self.renamed
 
     def address(self, source: SourceConfig) -> DatabaseAddress:
         """The database, in the source's project, instance and emulator unless others are configured.

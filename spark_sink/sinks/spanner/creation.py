@@ -28,6 +28,7 @@ from spark_sink.sinks.spanner.destination_tables import (
 )
 from spark_sink.sinks.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.sinks.spanner.source_tables import SourceTable, source_tables
+from spark_sink.sinks.spanner.writing.planning import METADATA, METADATA_TYPES
 from spark_sink.sinks.spanner.writing.progress import TABLE, statements_for
 from spark_sink.sources.changes.known_tables import KnownTables
 
@@ -43,22 +44,23 @@ class Creation:
         include: ``source.tables.include``.
         exclude: ``source.tables.exclude``.
         others: tables that have another name in the destination, or columns that do: they are left to the user.
+        with_metadata: whether each table gets the columns of ``sink.metadata``.
     """
 
     source: DatabaseAddress
     include: Sequence[str]
     exclude: Sequence[str]
     others: Sequence[str]
+    with_metadata: bool = False
 
     @classmethod
     def of(cls, config: Config, sink: SpannerConfig) -> Self | None:
         """The configured one; None without ``sink.create_tables``."""
         if not sink.create_tables:
             return None
-        others = {table for column in sink.columns if (table := column.rpartition(".")[0])} | {*sink.tables}
         tables = config.source.tables
         source = config.source.address
-        return cls(source, tuple(tables.include), tuple(tables.exclude), sorted(others))
+        return cls(source, tuple(tables.include), tuple(tables.exclude), sorted(sink.renamed), sink.metadata)
 
     def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
         """The columns of each of the spool's tables that the destination should have."""
@@ -125,6 +127,8 @@ def create_missing(
     source: DatabaseAddress,
     target: DatabaseAddress,
     creates: Callable[[str], bool] = bool,
+    *,
+    with_metadata: bool = False,
 ) -> list[str]:
     """Creates those of the source's tables, and their columns, that the destination lacks, as the source has them.
 
@@ -133,6 +137,7 @@ def create_missing(
         source: where they are.
         target: where they are created.
         creates: whether a table may be created, which another one is interleaved in.
+        with_metadata: whether each table gets the columns of ``sink.metadata``.
 
     Returns:
         What was created: tables, and columns as ``table.column``. What the source does not have any more is not.
@@ -146,14 +151,19 @@ def create_missing(
     lacking: dict[str, set[str]] = defaultdict(set)
     for table, columns in tables.items():
         if name := spelled.get(table.lower()):
-            lacking[name] |= {column for column in columns if column.lower() not in there.tables[name].names}
+            needed = {*columns, *(METADATA if with_metadata else ())}
+            lacking[name] |= {column for column in needed if column.lower() not in there.tables[name].names}
     wanted: dict[str, list[str]] = {}
     if missing:
         former = _with_former_keys(source_tables(source) or {}, there)
         wanted = creating(ddl_of(source), missing, ddl_of(target, WRITER), former, creates)
-    if any(lacking.values()):
-        types = asyncio.run(_column_types(source))
-        types = {(spelled.get(table.lower(), table), column): kind for (table, column), kind in types.items()}
+    of_metadata = METADATA_TYPES[there.dialect.name] if with_metadata else {}
+    if any(lacking.values()) or (wanted and of_metadata):
+        of_source = asyncio.run(_column_types(source))
+        for name in wanted:
+            wanted[name] += _with_metadata(name, of_source, of_metadata, there.dialect)
+        types = {(table, column): kind for table in lacking for column, kind in of_metadata.items()}
+        types |= {(spelled.get(table.lower(), table), column): kind for (table, column), kind in of_source.items()}
         wanted |= adding(types, lacking, there.dialect)
     if not wanted:
         return []
@@ -164,6 +174,19 @@ def create_missing(
         for name in filter(None, wanted)
         if name in now or any(name == f"{table}.{column}" for table in lacking for column in now[table].columns)
     )
+
+
+def _with_metadata(
+    table: str, of_source: Mapping[tuple[str, str], str], types: Mapping[str, str], dialect: Dialect
+) -> list[str]:
+    """The statements that add the columns of ``sink.metadata`` to a table that is created; none if it is no table."""
+    there = {column.lower() for of, column in of_source if of == table}
+    columns = [name for name in types if name not in there] if there else []
+    return [
+        statement
+        for statements in adding({(table, name): types[name] for name in columns}, {table: columns}, dialect).values()
+        for statement in statements
+    ]
 
 
 def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddress) -> None:

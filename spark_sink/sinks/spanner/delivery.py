@@ -115,7 +115,9 @@ class SpannerDelivery(Delivery):
         wanted = creation.wanted(self._tables)
         if wanted == self._created:
             return []
-        created = create_missing(wanted, creation.source, self._target, creation.creates)
+        created = create_missing(
+            wanted, creation.source, self._target, creation.creates, with_metadata=creation.with_metadata
+        )
         self._created = wanted
         if self._is_ordered:
             self._check_order(awaited_destination(self._target))

@@ -44,7 +44,13 @@ def omissions_of(
     def look() -> Databases:
         now = there
         if creation is not None:
-            create_missing(creation.wanted(known), creation.source, target, creation.creates)
+            create_missing(
+                creation.wanted(known),
+                creation.source,
+                target,
+                creation.creates,
+                with_metadata=creation.with_metadata,
+            )
             now = awaited_destination(target)
         return Databases(now.tables, source_tables(source))
 

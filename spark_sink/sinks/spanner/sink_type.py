@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from connector.config.address import DatabaseAddress
@@ -73,7 +74,7 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         ]
 
     def destination_errors(self, sink: SpannerConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
-        """The tables and columns that the destination lacks; and that it is not the source."""
+        """The tables and columns that the destination lacks and does not get; and that it is not the source."""
         try:
             target = _target(sink, source)
         except ConfigurationError as error:
@@ -95,13 +96,19 @@ class SpannerSink(SparkSinkType[SpannerConfig]):
         applying = Applying.of(sink)
         there = DestinationNames(applying, found.tables)
         tables = [table for table in stream.tables if table.table not in self.own_tables] if stream else []
-        planner = WritePlanner(applying, found.tables, {table.table: table.primary_keys for table in tables})
-        errors = [
-            f"sink.database: {why}"
-            for table in tables
-            if not (sink.create_tables and there.table(table.table) not in found.tables)
-            if (why := planner.why_not(table.table, [column.name for column in table.columns]))
-        ]
+        keys = {table.table: table.primary_keys for table in tables}
+        planner = WritePlanner(applying, found.tables, keys)
+        widened = WritePlanner(replace(applying, metadata=False), found.tables, keys)
+        errors = []
+        for table in tables:
+            columns = [column.name for column in table.columns]
+            if not sink.creates(table.table):
+                why = planner.why_not(table.table, columns)
+            elif known := found.tables.get(there.table(table.table)):
+                why = widened.why_not(table.table, [name for name in columns if name.lower() in known.names])
+            else:
+                why = ""
+            errors += [f"sink.database: {why}"] if why else []
         if stream is not None and stream.is_backfilled:
             names = {there.table(table.table) for table in tables}
             errors += [f"source.backfill: {why}; {IN_ORDER}" for why in circular_references(found.relations, names)]

@@ -18,6 +18,22 @@ METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
 RECORD_SEQUENCE, MOD_INDEX = "source_record_sequence", "source_mod_index"
 """The parts of the sequence number, with the commit timestamp the sort keys of Datastream; written where they exist."""
 
+METADATA_TYPES = {
+    "googlesql": {
+        COMMIT_TIMESTAMP: "TIMESTAMP",
+        SEQUENCE: "STRING(MAX)",
+        RECORD_SEQUENCE: "STRING(MAX)",
+        MOD_INDEX: "INT64",
+    },
+    "postgresql": {
+        COMMIT_TIMESTAMP: "timestamptz",
+        SEQUENCE: "varchar",
+        RECORD_SEQUENCE: "varchar",
+        MOD_INDEX: "bigint",
+    },
+}
+"""The types of all four, by the dialect's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:

@@ -1,11 +1,19 @@
 """Creation of tables and columns in the destination, from the source's DDL."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from connector.config.address import DatabaseAddress
+from connector.config.sections import SourceConfig
+from connector.config.sinks import WatchedStream
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
+from connector.core.records import ColumnType
+from connector.core.schemas import TableSchema
 from emulator import SampleDatabase
 from spark_sink.sinks.spanner import creation as creating_module
+from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.creation import (
     Creation,
     adding,
@@ -16,9 +24,13 @@ from spark_sink.sinks.spanner.creation import (
     relaxing,
 )
 from spark_sink.sinks.spanner.destination_tables import awaited_destination
+from spark_sink.sinks.spanner.sink_type import SpannerSink
+from spark_sink.sinks.spanner.writing.planning import METADATA, METADATA_TYPES, MOD_INDEX
 from spark_sink.sinks.spanner.writing.progress import IDENTITY, TABLE, VIEW
 from tests.integration.servers import MakeDatabase
-from tests.spark_sink.sinks.spanner.applying import target_of
+from tests.spark_sink.sinks.spanner.applying import ARTISTS, Replica, target_of
+from tests.spark_sink.sinks.spanner.changes import change, column
+from tests.spark_sink.spools import SpoolMaker
 
 
 def columns_of(sample: SampleDatabase, table: str) -> list[str]:
@@ -27,6 +39,18 @@ def columns_of(sample: SampleDatabase, table: str) -> list[str]:
             f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' ORDER BY ordinal_position"
         )
         return [name for (name,) in found]
+
+
+def errors_of(source: SampleDatabase, sink: dict[str, Any], tables: Mapping[str, tuple[ColumnType, ...]]) -> list[str]:
+    """What ``check`` reports of a destination."""
+    names = {"project": source.project, "instance": source.instance, "database": source.database_id}
+    of_source = SourceConfig.model_validate({**names, "change_stream": "S", "emulator_host": source.host})
+    watched = [
+        TableSchema.of(name, columns, [column.name for column in columns if column.is_primary_key])
+        for name, columns in tables.items()
+    ]
+    stream = WatchedStream("S", "NEW_ROW", source.dialect, "", tuple(watched))
+    return SpannerSink(SpannerConfig).destination_errors(SpannerConfig.model_validate(sink), of_source, stream)
 
 
 def test_tables_are_created_without_policies_that_delete_old_rows() -> None:
@@ -205,6 +229,43 @@ def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widene
     tables[second] |= {new}
     assert create_missing(tables, *addresses) == [f"{second}.{new}"]
     assert new in columns_of(replica, second)
+
+
+def test_tables_are_created_and_widened_with_the_columns_of_metadata(
+    database: MakeDatabase, spool: SpoolMaker, dialect: str
+) -> None:
+    """The rows were dead letters: the destination had no column source_change_sequence_number."""
+    source, replica = database(dialect=dialect), database(dialect=dialect)
+    source.run_ddl(*ARTISTS[dialect])
+    old = ARTISTS[dialect][2]
+    replica.run_ddl(old)
+    sink = {"database": replica.database_id, "create_tables": True, "metadata": True}
+    columns = (column("Id", 1, of_key=True), column("Name", 2, kind="STRING"))
+    songs = (column("Id", 1, of_key=True), column("Song", 2, of_key=True))
+    assert errors_of(source, sink, {"Artists": columns, "Songs": songs, "Names": columns}) == []
+    spool.seal(
+        change(1, "Artists", {"Id": "1"}, {"Name": "a"}, columns=columns),
+        change(1, "Songs", {"Id": "1", "Song": "1"}, {}, columns=songs, place=1),
+        change(1, "Names", {"Id": "1"}, {"Name": "n"}, columns=columns, place=2),
+    )
+    applied = Replica(replica, spool, source, **sink)
+    tables = {"Artists": {"Id", "Name"}, "Songs": {"Id", "Song"}, "Names": {"Id", "Name"}}
+    create_missing(tables, target_of(source), target_of(replica), with_metadata=True)
+    assert create_missing(tables, target_of(source), target_of(replica), with_metadata=True) == []
+    applied.apply()
+    assert applied.rejected() == {}
+    assert {*columns_of(replica, "Songs")} >= {*METADATA_TYPES[dialect]}
+    assert {*METADATA_TYPES[dialect]} & {*columns_of(replica, "Names")} == {*METADATA}, "what a table must have"
+    assert applied.rows("Artists", "Id", "Name", MOD_INDEX) == [(1, "a", 0)]
+
+
+def test_a_table_with_another_name_needs_the_columns_of_metadata(database: MakeDatabase) -> None:
+    source, replica = database(), database()
+    source.run_ddl("CREATE TABLE T (Id INT64, V INT64) PRIMARY KEY (Id)")
+    replica.run_ddl("CREATE TABLE Other (Id INT64, V INT64) PRIMARY KEY (Id)")
+    sink = {"database": replica.database_id, "create_tables": True, "metadata": True, "tables": {"T": "Other"}}
+    (error,) = errors_of(source, sink, {"T": (column("Id", 1, of_key=True), column("V", 2))})
+    assert error.startswith("sink.database: table Other of the destination has no column source_change_sequence_number")
 
 
 def test_the_bookkeeping_table_of_an_older_version_is_widened_and_gets_its_view(
