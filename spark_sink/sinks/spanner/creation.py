@@ -29,7 +29,7 @@ from spark_sink.sinks.spanner.destination_tables import (
 from spark_sink.sinks.spanner.schema_changes import change_tables, ddl_of
 from spark_sink.sinks.spanner.source_tables import SourceTable, source_tables
 from spark_sink.sinks.spanner.writing.planning import METADATA, METADATA_TYPES
-from spark_sink.sinks.spanner.writing.progress import TABLE, statements_for
+from spark_sink.sinks.spanner.writing.progress import TABLE, VIEW, statements_for
 from spark_sink.sources.changes.known_tables import KnownTables
 
 _log = Log(__name__)
@@ -112,14 +112,17 @@ def prepare(target: DatabaseAddress) -> DestinationDatabase:
         try:
             change_tables(target, statements)
         except SinkError:
-            if _missing(awaited_destination(target)):
-                raise  # else the sink of the stream, or of a backfill beside it, has done it meanwhile
+            left = _missing(awaited_destination(target))
+            if left == statements:
+                raise
+            if left:  # the sink of the stream, or of a backfill beside it, has done the rest, or will
+                change_tables(target, left)
     return found
 
 
 def _missing(there: DestinationDatabase) -> list[str]:
     own = there.tables.get(TABLE)
-    return statements_for(there.dialect.name, None if own is None else own.columns)
+    return statements_for(there.dialect.name, None if own is None else own.columns, has_view=VIEW in there.views)
 
 
 def create_missing(

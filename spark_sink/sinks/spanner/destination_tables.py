@@ -66,11 +66,12 @@ class DestinationTable:
 
 @dataclass(frozen=True, slots=True)
 class DestinationDatabase:
-    """The dialect of a database, the relations of its tables, and the tables by their names."""
+    """The dialect of a database, the relations of its tables, the tables by their names, and the names of its views."""
 
     dialect: Dialect
     relations: Relations
     tables: Mapping[str, DestinationTable]
+    views: frozenset[str] = frozenset()
 
 
 IN_ORDER = "drop the foreign key there, and create it again after the backfill"
@@ -139,6 +140,9 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
             not_null[name].add(str(column))
             if not default:
                 required[name].add(str(column))
+    views = await client.rows(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
+    )
     relations = await relations_of(client, dialect)
     depths = relations.depths()
     referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
@@ -161,4 +165,5 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
             )
             for table in relations.tables
         },
+        frozenset(dialect_name(dialect, schema, view) for schema, view in views),
     )

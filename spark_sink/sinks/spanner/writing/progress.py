@@ -65,18 +65,19 @@ _CREATE_VIEW = (
 )
 
 
-def statements_for(dialect: str, columns: Collection[str] | None) -> list[str]:
-    """The statements that create the table and the view, or what an older version did not have of them.
+def statements_for(dialect: str, columns: Collection[str] | None, *, has_view: bool) -> list[str]:
+    """The statements that create the table and the view, or what a database lacks of them.
 
     Args:
         dialect: the dialect's name.
         columns: the table's; None if there is no table.
+        has_view: whether the view is there.
     """
     if columns is None:
         return [DDL[dialect], _CREATE_VIEW]
     types = _TYPES[dialect]
     added = [f"ALTER TABLE {TABLE} ADD COLUMN {name} {types[of]}" for name, of in _ADDED.items() if name not in columns]
-    return [*added, _CREATE_VIEW] if added else []
+    return [*added, _CREATE_VIEW] if added or not has_view else []
 
 
 IDENTITY = "epoch_identity"

@@ -12,6 +12,7 @@ from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator import SampleDatabase
+from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner import creation as creating_module
 from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.creation import (
@@ -279,3 +280,24 @@ def test_the_bookkeeping_table_of_an_older_version_is_widened_and_gets_its_view(
     assert {*columns_of(replica, TABLE)} >= {*added}
     with replica.database.snapshot() as snapshot:
         assert list(snapshot.execute_sql(f"SELECT epoch, complete_up_to FROM {VIEW}")) == []
+
+
+def test_a_view_of_progress_that_is_missing_is_created_at_the_next_start(database: MakeDatabase, dialect: str) -> None:
+    replica = database(dialect=dialect)
+    prepare(target_of(replica))
+    replica.run_ddl(f"DROP VIEW {VIEW}")
+    prepare(target_of(replica))
+    with replica.database.snapshot() as snapshot:
+        assert list(snapshot.execute_sql(f"SELECT epoch, complete_up_to FROM {VIEW}")) == []
+
+
+def test_a_view_of_progress_that_is_refused_stops_the_start(database: MakeDatabase) -> None:
+    """It was swallowed: the table was there, and no later start looked for the view."""
+    replica = database()
+    replica.run_ddl(f"CREATE TABLE {VIEW} (Id INT64) PRIMARY KEY (Id)")
+    for _ in range(2):
+        with pytest.raises(SinkError, match="refuses a change of its tables"):
+            prepare(target_of(replica))
+    replica.run_ddl(f"DROP TABLE {VIEW}")
+    prepare(target_of(replica))
+    assert VIEW in awaited_destination(target_of(replica)).views
