@@ -160,9 +160,9 @@ def mod_of(change: Change) -> Mod:
     return Mod(keys, "{}", values) if change.mod_type == "DELETE" else Mod(keys, values, "{}")
 
 
-def enveloped(*records: Any) -> pa.RecordBatch:
+def enveloped(*records: Any, schema: TableSchema = SCHEMA) -> pa.RecordBatch:
     builder = EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc")
-    return builder.build(Changes.of(records), SchemaRegistry([SCHEMA]), 1)
+    return builder.build(Changes.of(records), SchemaRegistry([schema]), 1)
 
 
 def parts_of(history: History) -> list[list[bytes]]:
@@ -185,9 +185,13 @@ def parts_of(history: History) -> list[list[bytes]]:
 def snapshot_of(rows: Mapping[Key, Row], timestamp: int) -> pa.RecordBatch:
     """The events of a backfill that read these rows as of a timestamp."""
     keys = [json.dumps({"Id": key[1], "Region": key[0]}) for key in rows]
-    values = [json.dumps(row) for row in rows.values()]
+    return snapshot_events(keys, [json.dumps(row) for row in rows.values()], timestamp, SCHEMA)
+
+
+def snapshot_events(keys: list[str], values: list[str], timestamp: int, schema: TableSchema) -> pa.RecordBatch:
+    """The events of a backfill, by the JSON of keys and of other values."""
     envelope = SnapshotEnvelope(SOURCE, stream_name=None, timestamp=timestamp)
-    return envelope.build(pa.array(keys, pa.string()), pa.array(values, pa.string()), SCHEMA, SCHEMA.key, 1, AT)
+    return envelope.build(pa.array(keys, pa.string()), pa.array(values, pa.string()), schema, schema.key, 1, AT)
 
 
 class Backfilled(Merged):

@@ -74,7 +74,9 @@ def test_people_see_each_column_with_its_type_everywhere() -> None:
 
 def test_a_table_that_a_sink_cannot_hold_is_shown_with_the_reason() -> None:
     keyless = described(stream(TableSchema.of("T", [PRICE])), GOOGLESQL, sinks())
-    assert "    bigquery: table T has no primary key to merge by: take mode append-only" in streams_text([keyless])
+    assert "    bigquery: table T has no primary key to merge by: take mode merge-load or append-only" in streams_text(
+        [keyless]
+    )
     both = [ColumnType(name, PRICE.type, False, at) for at, name in enumerate(("I d", "I_d"), 2)]
     table = only(described(stream(TableSchema.of("T", [ID, *both])), GOOGLESQL, sinks()))
     assert table["problems"]["files"] == ["the columns I d and I_d of table T would both be called I_d in Avro"]

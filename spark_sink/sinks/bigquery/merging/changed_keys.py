@@ -9,7 +9,15 @@ the change deletes or inserts the row. Lines are there before their changes are 
 
 from dataclasses import replace
 
-from spark_sink.sinks.bigquery.merging.statements import ALIASES, added, free_names, lines_of, same_row
+from spark_sink.sinks.bigquery.merging.statements import (
+    ALIASES,
+    added,
+    free_names,
+    inserted,
+    lines_of,
+    removal,
+    same_row,
+)
 from spark_sink.sinks.bigquery.tables.table import METADATA, BigQueryTable, Field
 
 _NUMBER, _WHOLE, _COLUMNS = "_spanner_number", "_spanner_whole", "_spanner_columns"
@@ -42,11 +50,11 @@ def keep_statement(table: BigQueryTable, changed: str, staging: str) -> str:
         for place, column in enumerate(table.columns, 1)
         if not column.is_key
     ]
-    keys = ", ".join(f"`{name}`" for name in table.primary_key)
-    values = ", ".join(f"{s}.`{name}`" for name in table.primary_key)
+    names = ", ".join([*(f"`{name}`" for name in table.primary_key), *_own(table)])
+    values = "".join(f"{s}.`{name}`, " for name in table.primary_key)
     return (
-        f"INSERT INTO `{changed}` ({keys}, {', '.join(_own(table))})"
-        f" SELECT {values}, {s}.{METADATA}.change_sequence_number, {s}.{deleted} OR {s}.{replaced},"
+        f"INSERT INTO `{changed}` ({names})"
+        f" SELECT {values}{s}.{METADATA}.change_sequence_number, {s}.{deleted} OR {s}.{replaced},"
         f" CONCAT({', '.join([_NOTHING, *named])}) FROM `{staging}` {s}"
     )
 
@@ -81,9 +89,10 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     )
     return (
         f"MERGE `{into}` {t} USING ({_with_changes(table, staging, changed)}) {s} ON {same}"
-        f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
+        f"{removal(table, newer, f'{s}.{deleted}')}"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {written}{fill}"
-        f" WHEN NOT MATCHED AND NOT {s}.{deleted} AND NOT {s}.{kept_whole} THEN INSERT ({names}) VALUES ({values})"
+        f" WHEN NOT MATCHED{inserted(table, f'{s}.{deleted}')} AND NOT {s}.{kept_whole}"
+        f" THEN INSERT ({names}) VALUES ({values})"
     )
 
 
@@ -93,15 +102,18 @@ def _with_changes(table: BigQueryTable, staging: str, changed: str) -> str:
     b, c, d = free_names(table, *_ALIASES_WITHIN)
     number, whole, columns = _own(table)
     kept_whole, kept = free_names(table, _WHOLE, _COLUMNS)
-    keys = ", ".join(f"{b}.`{name}`" for name in table.primary_key)
-    later = (
-        f"SELECT {keys}, LOGICAL_OR({c}.{whole}) AS {whole}, STRING_AGG({c}.{columns}, '') AS {columns}"
-        f" FROM `{staging}` {b} JOIN `{changed}` {c} ON {same_row(table, c, b)}"
-        f" AND {_commit(f'{c}.{number}')} > {_commit(f'{b}.{METADATA}.change_sequence_number')} GROUP BY {keys}"
-    )
+    noted = f"LOGICAL_OR({c}.{whole}) AS {whole}, STRING_AGG({c}.{columns}, '') AS {columns}"
+    both = f"`{staging}` {b} JOIN `{changed}` {c}"
+    is_later = f"{_commit(f'{c}.{number}')} > {_commit(f'{b}.{METADATA}.change_sequence_number')}"
+    if table.primary_key:
+        keys = ", ".join(f"{b}.`{name}`" for name in table.primary_key)
+        later = f"SELECT {keys}, {noted} FROM {both} ON {same_row(table, c, b)} AND {is_later} GROUP BY {keys}"
+        joined = f"LEFT JOIN ({later}) {d} ON {same_row(table, d, s)}"
+    else:  # its only row has one summary of its notes
+        joined = f"CROSS JOIN (SELECT {noted} FROM {both} ON {is_later}) {d}"
     return (
         f"SELECT {s}.*, COALESCE({d}.{whole}, FALSE) AS {kept_whole}, {d}.{columns} AS {kept}"
-        f" FROM {lines_of(table, staging)} {s} LEFT JOIN ({later}) {d} ON {same_row(table, d, s)}"
+        f" FROM {lines_of(table, staging)} {s} {joined}"
     )
 
 

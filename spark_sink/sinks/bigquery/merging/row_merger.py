@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_sink.sinks.bigquery.merging.bounds import bound_of, bounded
 from spark_sink.sinks.bigquery.merging.statements import ALIASES, added, free_names
 from spark_sink.sinks.bigquery.merging.values import RejectedRowError, loaded
-from spark_sink.sinks.bigquery.tables.table import METADATA, BigQueryTable, Field
+from spark_sink.sinks.bigquery.tables.table import IS_DELETED, METADATA, BigQueryTable, Field
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
@@ -150,7 +150,8 @@ class RowMerger:
             for column in self._table.columns
             if column.name in row.values
         }
-        line[METADATA] = {"uuid": uuid, "source_timestamp": timestamp, "change_sequence_number": number}
+        metadata = {"uuid": uuid, "source_timestamp": timestamp, "change_sequence_number": number}
+        line[METADATA] = {**metadata, IS_DELETED: row.deleted} if self._table.keeps_deleted else metadata
         line[self._present] = "".join("01"[column.name in row.values] for column in self._table.columns)
         line[self._deleted], line[self._replaced] = row.deleted, row.replaced
         return orjson.dumps(line)

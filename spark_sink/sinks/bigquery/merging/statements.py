@@ -38,13 +38,30 @@ def numbers_statement(table: BigQueryTable, into: str, staging: str) -> str:
 
 
 def same_row(table: BigQueryTable, t: str, s: str) -> str:
-    """The condition that two rows, by the aliases of their tables, have the same key."""
+    """The condition that two rows, by the aliases of their tables, have the same key.
+
+    A table without a key has one row. Its condition is true of all rows, and an equality of both sides, because
+    BigQuery has no outer join without one.
+    """
+    if not table.primary_key:
+        return f"({t}.{METADATA} IS NULL) = ({s}.{METADATA} IS NULL)"
     return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
+
+
+def removal(table: BigQueryTable, condition: str, deleted: str) -> str:
+    """The clause for a row that meets the condition and is deleted; empty for a table whose row is marked instead."""
+    return "" if table.keeps_deleted else f" WHEN MATCHED AND {condition} AND {deleted} THEN DELETE"
+
+
+def inserted(table: BigQueryTable, deleted: str) -> str:
+    """The condition under which a line without a row is inserted, after AND; empty for every line."""
+    return "" if table.keeps_deleted else f" AND NOT {deleted}"
 
 
 def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str = "") -> str:
     """Merges the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing.
 
+    The row of a table without a key is never removed: deleted, all of it is NULL but its metadata.
     ``bounds`` is a condition that every row with a line meets, so that BigQuery reads no others.
     """
     t, s = free_names(table, *ALIASES)
@@ -53,8 +70,9 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
     if bounds:
         same = f"{same} AND {bounds}"
     newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
+    whole = f"({s}.{replaced} OR {s}.{deleted})" if table.keeps_deleted else f"{s}.{replaced}"
     changed = [
-        f"`{column.field.name}` = IF({s}.{replaced} OR SUBSTR({s}.{present}, {place}, 1) = '1',"
+        f"`{column.field.name}` = IF({whole} OR SUBSTR({s}.{present}, {place}, 1) = '1',"
         f" {s}.`{column.field.name}`, {t}.`{column.field.name}`)"
         for place, column in enumerate(table.columns, 1)
         if not column.is_key
@@ -64,9 +82,9 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
     return (
         f"MERGE `{into}` {t} USING {lines_of(table, staging)} {s} ON {same}"
-        f" WHEN MATCHED AND {newer} AND {s}.{deleted} THEN DELETE"
+        f"{removal(table, newer, f'{s}.{deleted}')}"
         f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
-        f" WHEN NOT MATCHED AND NOT {s}.{deleted} THEN INSERT ({names}) VALUES ({values})"
+        f" WHEN NOT MATCHED{inserted(table, f'{s}.{deleted}')} THEN INSERT ({names}) VALUES ({values})"
     )
 
 

@@ -11,7 +11,7 @@ dropped, or given a wider type.
 from collections.abc import Iterable, Iterator, Mapping
 
 from spark_sink.sinks.bigquery.client import ExistingTable
-from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Field
+from spark_sink.sinks.bigquery.tables.table import IS_DELETED, METADATA, BigQueryTable, Field
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}),
@@ -44,12 +44,23 @@ def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
         if key.lower() in existing.collated:
             way = _recreated(name)
             yield f"column {key} of its key has a collation, by which keys that differ in case are one: {way}"
-    if table.primary_key and _names(table.primary_key) != _names(existing.primary_key):
+    merged = bool(table.primary_key) or table.keeps_deleted
+    marks_alike = table.keeps_deleted == _keeps_deleted(table, existing)
+    if merged and _names(table.primary_key) != _names(existing.primary_key):
         key = ", ".join(table.primary_key)
         way = _recreated(name)
-        if not existing.primary_key:
+        if not existing.primary_key and marks_alike:
             way = f"give it that key (ALTER TABLE `{name}` ADD PRIMARY KEY ({key}) NOT ENFORCED), or {way}"
         yield f"its key is ({', '.join(existing.primary_key)}) in BigQuery, and would be ({key}): {way}"
+    elif merged and not marks_alike:
+        lacks = "lacks" if table.keeps_deleted else "has"
+        yield f"its {METADATA} {lacks} the field {IS_DELETED} of tables without a key: {_recreated(name)}"
+
+
+def _keeps_deleted(table: BigQueryTable, existing: ExistingTable) -> bool:
+    """True if the existing table marks its row when it is deleted; a column that it lacks is added as it should be."""
+    there = existing.fields.get(METADATA)
+    return table.keeps_deleted if there is None else any(field.name == IS_DELETED for field in there.fields)
 
 
 def _recreated(name: str) -> str:

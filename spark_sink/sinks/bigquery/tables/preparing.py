@@ -21,6 +21,7 @@ from spark_sink.sinks.bigquery.tables.mismatches import mismatches
 from spark_sink.sinks.bigquery.tables.records import TableRecord, TableRecords
 from spark_sink.sinks.bigquery.tables.states import By, TableAction, TableFinding, is_examined, transition
 from spark_sink.sinks.bigquery.tables.table import (
+    IS_DELETED,
     MERGE,
     MERGE_LOAD,
     SEPARATE_NAMES,
@@ -236,7 +237,7 @@ def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Foun
     for field in table.metadata:
         there = existing.fields.get(field.name.lower())
         inner = {each.name for each in there.fields} if there is not None else set()
-        if there is not None and {each.name for each in field.fields} != inner:
+        if there is not None and ({each.name for each in field.fields} ^ inner) - {IS_DELETED}:
             error = _other_mode(name, f"in another mode: its {field.name} has other fields")
             return _Found(TableFinding.OTHER_MODE, error=error)
     reasons = tuple(mismatches(name, table, existing))

@@ -8,7 +8,7 @@ omit it.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -23,6 +23,9 @@ Mode = Literal["merge", "merge-load", "append-only", "changelog"]
 MERGE, MERGE_LOAD, CHANGELOG = "merge", "merge-load", "changelog"
 
 METADATA = "datastream_metadata"
+IS_DELETED = "is_deleted"
+"""Datastream's field of the metadata of tables without a key, whose row is kept when it is deleted."""
+
 SCHEMA_IN_DATASET = "{schema}"
 """Placeholder for the schema's name in the configured dataset, to give each schema a dataset of its own."""
 
@@ -169,6 +172,11 @@ class BigQueryTable:
         """All columns, the source's first."""
         return (*(column.field for column in self.columns), *self.metadata)
 
+    @property
+    def keeps_deleted(self) -> bool:
+        """True if changes are merged into its only row, which is marked when it is deleted: it has no key."""
+        return any(field.name == IS_DELETED for each in self.metadata for field in each.fields)
+
 
 _TEMPLATE = "_metadata_spanner_"
 METADATA_OF: Mapping[Mode, tuple[Field, ...]] = {
@@ -229,12 +237,23 @@ def bigquery_table(schema: TableSchema, table_options: BigQueryTableOptions) -> 
         dataset,
         name,
         columns,
-        METADATA_OF[table_options.mode],
+        _metadata(table_options.mode, schema),
         tuple(field.name for field in key_fields) if table_options.merges else (),
         tuple(clustered[:MOST_CLUSTERING_COLUMNS]) if clustering is None else clustering,
         partition,
         tuple(reason for reason in (unpartitioned, unclustered) if reason),
     )
+
+
+def _metadata(mode: Mode, schema: TableSchema) -> tuple[Field, ...]:
+    """The columns beside the source's. A table without a key has its only row merged by load jobs, also when deleted.
+
+    BigQuery merges by keys alone (:data:`MERGE`).
+    """
+    made = METADATA_OF[mode]
+    if mode != MERGE_LOAD or schema.primary_keys:
+        return made
+    return tuple(replace(each, fields=(*each.fields, Field(IS_DELETED, "BOOL"))) for each in made)
 
 
 def _types(columns: Iterable[TableColumn], mode: Mode) -> Mapping[str, tuple[str, str]]:
@@ -279,8 +298,11 @@ def table_errors(table: BigQueryTable, table_options: BigQueryTableOptions) -> I
             yield f"the columns {' and '.join(columns)} of table {table.source} would both be called {name} in BigQuery"
     if not table_options.merges:
         return
-    if not table.primary_key:
-        yield f"table {table.source} has no primary key to merge by: take mode append-only, or exclude the table"
+    if not table.primary_key and not table.keeps_deleted:
+        yield (
+            f"table {table.source} has no primary key to merge by: take mode merge-load or append-only, or exclude the"
+            " table"
+        )
     if len(table.primary_key) > MOST_KEY_COLUMNS:
         yield (
             f"the key of table {table.source} has {len(table.primary_key)} columns, and BigQuery's at most"
