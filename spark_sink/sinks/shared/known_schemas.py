@@ -1,6 +1,7 @@
 """The schemas of the spool with which dead letters are read.
 
-Dead letters of an earlier spool whose schema the present one lacks stay, and do not block the others.
+Dead letters of an earlier spool whose schema the present one lacks stay, and do not block the others. So do those of
+another change stream: a schema's key does not name the database, and two daemons may share a store by mistake.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from functools import cache
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connector.log import Log
 from connector.spool.reading import Spool
@@ -27,6 +29,9 @@ class KnownSchemas:
     """
 
     def __init__(self, spool: Spool) -> None:
+        source = spool.header().source
+        self._stream = (source.project, source.instance, source.database, source.change_stream)
+        self._path = spool.path
         self._has = cache(spool.has_schema)
         self._why = (
             f"the spool at {spool.path} does not have the schema that its row was written with. Replay it with the"
@@ -34,11 +39,13 @@ class KnownSchemas:
         )
 
     def sent(self, rows: pa.RecordBatch, send: Send) -> Rejections:
-        """Sends the rows whose schema is known; returns the rejected rows, with those whose schema is not known."""
+        """Sends the stream's rows whose schema is known; returns the rejected rows, with all others."""
         known: list[int] = []
         lacking: Rejections = []
-        for index, key in enumerate(rows.column("schema_key").to_pylist()):
-            if self._has(key):
+        for index, (stream, key) in enumerate(zip(_streams(rows), rows.column("schema_key").to_pylist(), strict=True)):
+            if any(name not in {None, own} for name, own in zip(stream, self._stream, strict=True)):
+                lacking.append((index, self._why_not("/".join(map(str, stream)))))
+            elif self._has(key):
                 known.append(index)
             else:
                 lacking.append((index, self._why))
@@ -46,6 +53,19 @@ class KnownSchemas:
             return send(rows)
         rejected = send(rows.take(pa.array(known, pa.int64()))) if known else []
         return sorted([*lacking, *((known[index], why) for index, why in rejected)])
+
+    def _why_not(self, stream: str) -> str:
+        return (
+            f"its row is of the change stream {stream}, and the spool at {self._path} of another one. Replay it with"
+            " the configuration of that stream, and give each its own sink.dead_letters."
+        )
+
+
+def _streams(rows: pa.RecordBatch) -> Iterator[tuple[str | None, ...]]:
+    """The project, instance, database and change stream of each row, where it has them."""
+    metadata = rows.column("source_metadata")
+    names = ("project_id", "instance_id", "database_id", "change_stream_name")
+    return zip(*(pc.struct_field(metadata, name).to_pylist() for name in names), strict=True)
 
 
 class UnknownColumns:

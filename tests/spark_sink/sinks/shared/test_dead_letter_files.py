@@ -11,10 +11,14 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from connector.core.changes import Changes
 from connector.core.records import ColumnType, DataChangeRecord, Mod
+from connector.core.schemas import SchemaRegistry
 from connector.core.timestamps import SECOND
 from connector.daemon.states.report import facts_of
+from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.spool import consumers
+from connector.spool.manifest import SourceName
 from connector.spool.sink_report import SinkReport, report_of, write_report
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.dead_letters_command import main
@@ -338,6 +342,33 @@ def test_dead_letters_of_an_earlier_spool_are_written_and_those_whose_schema_is_
     ((left, why),) = letters_in(tmp_path / "out")["Singers"]
     assert left == 8
     assert why == f"the spool at {spool.path} does not have the schema that its row was written with"
+
+
+def test_dead_letters_of_another_change_stream_in_a_shared_store_stay(
+    spool: SpoolMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.seal(record(START + 1, [1]))
+    done(spool, 1)
+    place = DeadLetters(f"{tmp_path / 'out'}-letters/files")
+    (rows,) = [batch for file in spool.spool.manifest(1).files for batch in spool.spool.batches(file)]
+    place.put("Singers", f"{dead_letter_prefix(spool.spool_id, 1)}_0", rows, ["x"])
+    own = {"project": "project", "instance": "instance", "database": "d", "change_stream": "Everything"}
+    for number, name in enumerate(own):
+        source = {**own, name: "another"}
+        other = SpoolMaker(tmp_path / name, source=SourceName(**source))
+        envelope = EnvelopeBuilder(Source(**source, default_schema="d"), stream_name=None, read_method="spanner-cdc")
+        foreign = envelope.build(Changes.of([record(START + 2, [10 + number])]), SchemaRegistry(), 1)
+        place.put("Singers", f"{dead_letter_prefix(other.spool_id, 1)}_0", foreign, ["x"])
+    assert main(["replay", configured(tmp_path, format="jsonl")]) == 1
+    assert "1 dead letter accepted, 4 rejected again" in capsys.readouterr().out
+    lines = [line for path in (tmp_path / "out").rglob("*.jsonl") for line in path.read_text().splitlines()]
+    assert [json.loads(line)["payload"]["Id"] for line in lines] == [1]
+    left = letters_in(tmp_path / "out")["Singers"]
+    assert sorted(number for number, _ in left) == [10, 11, 12, 13]
+    assert dict(left)[12] == (
+        f"its row is of the change stream project/instance/another/Everything, and the spool at {spool.spool.path} of"
+        " another one"
+    )
 
 
 @pytest.mark.spark
