@@ -17,6 +17,7 @@ from connector.errors import SpannerCdcError, SpoolInUseError
 from connector.spool.storage.local_files import (
     DiskErrors,
     LocalFile,
+    inherit_owner,
     is_temporary,
     make_folders,
     remove_leftovers,
@@ -24,6 +25,8 @@ from connector.spool.storage.local_files import (
 )
 from connector.spool.storage.locations import absolute
 from connector.spool.storage.store import StoredFile
+
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LocalStore:
@@ -210,8 +213,11 @@ class LocalStore:
     def locked(self, path: str, taken: str) -> Iterator[Callable[[], None]]:
         """Holds a file's lock, which the system frees when the process ends; it is never lost before."""
         with self._errors.on_writing(self.root / path):
-            descriptor = os.open(self._folder(path) / Path(path).name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            folder = self._folder(path)
+            descriptor = os.open(folder / Path(path).name, _LOCK_FLAGS, 0o600)
         try:
+            if os.fstat(descriptor).st_nlink == 1:
+                inherit_owner(descriptor, folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -85,6 +85,7 @@ class LocalFile:
         self._stream: BinaryIO | None = None
         with errors.on_writing(path):
             descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        inherit_owner(descriptor, path.parent)
         self._stream = os.fdopen(descriptor, "wb", _BUFFER)
 
     def append(self, data: bytes | memoryview) -> None:
@@ -150,6 +151,8 @@ def remove_leftovers(path: Path) -> None:
 def make_folders(folder: Path, root: Path) -> None:
     """Makes a folder and those above it, durably; the root and what is below it are private to their user.
 
+    Their user is the owner of the folder in which they are made (:func:`inherit_owner`).
+
     Raises:
         OSError: the disk refuses.
     """
@@ -159,7 +162,33 @@ def make_folders(folder: Path, root: Path) -> None:
         folder = folder.parent
     for one in reversed(missing):
         one.mkdir(mode=0o700 if one.is_relative_to(root) else 0o777, exist_ok=True)
+        _inherit_owner_of_folder(one)
         sync_folder(one.parent)
+
+
+def inherit_owner(descriptor: int, folder: Path) -> None:
+    """Gives what root has made in another user's folder to that user, whose service could not read it otherwise.
+
+    Args:
+        descriptor: of the file; it must not have been opened through a link, by which that user would get any file.
+        folder: where it is.
+    """
+    if os.geteuid() != 0:
+        return
+    with suppress(OSError):  # a file system without owners, or one that lets root give nothing away
+        owner = folder.stat()
+        if owner.st_uid != 0:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _inherit_owner_of_folder(folder: Path) -> None:
+    if os.geteuid() != 0:
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        inherit_owner(descriptor, folder.parent)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

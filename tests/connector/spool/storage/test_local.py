@@ -55,6 +55,36 @@ def test_files_and_folders_are_private(storage: LocalStore) -> None:
     assert (storage.root / "manifests").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for another user")
+def test_what_root_makes_in_another_users_spool_belongs_to_that_user(storage: LocalStore) -> None:
+    storage.root.mkdir()
+    os.chown(storage.root, 65534, 65533)
+    storage.create("manifests/1.json", b"one")
+    storage.put("consumers/a/b.json", b"one")
+    storage.replace("state.json", b"one")
+    storage.make_folder("segments")
+    with storage.locked("lock", "it runs"):
+        pass
+    made = [path.lstat() for path in storage.root.rglob("*")]
+    assert len(made) == 8
+    assert {(one.st_uid, one.st_gid) for one in made} == {(65534, 65533)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for another user")
+def test_a_link_in_another_users_spool_gives_that_user_nothing(storage: LocalStore, tmp_path: Path) -> None:
+    storage.root.mkdir()
+    os.chown(storage.root, 65534, 65534)
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"all of it")
+    (storage.root / "symbolic").symlink_to(precious)
+    (storage.root / "hard").hardlink_to(precious)
+    with pytest.raises(SpoolError, match="cannot write"), storage.locked("symbolic", "it runs"):
+        pass
+    with storage.locked("hard", "it runs"):
+        pass
+    assert precious.stat().st_uid == 0
+
+
 def test_folders_below_the_root_are_private_however_deep(storage: LocalStore) -> None:
     file = storage.begin("a/b/c")
     file.rest()
