@@ -310,12 +310,6 @@ class SourceConfig(ServerOptions):
         return self
 
     @model_validator(mode="after")
-    def _executors_know_no_new_tables(self) -> "SourceConfig":
-        if self.reader == "executors" and self.backfill is not None and self.backfill.new_tables:
-            raise ValueError("backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`")
-        return self
-
-    @model_validator(mode="after")
     def _executors_need_no_workers(self) -> "SourceConfig":
         if self.reader == "executors" and self.workers is not None:
             raise ValueError("workers: with reader executors Spark's executors read: omit it")

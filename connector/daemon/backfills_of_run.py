@@ -2,14 +2,16 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from connector.check.backfilled_tables import tables_of
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
+from connector.core.health.retries import BACKFILL, LASTING, Cause
 from connector.core.schemas import TableSchema
-from connector.daemon.backfill import BackfillOptions, delivered
+from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import unfinished_of
@@ -140,6 +142,19 @@ class BackfillsOfRun:
 def most_at_once(config: Config) -> int:
     """The most backfills that are delivered at the same time; one where rows may need those of other tables."""
     return 1 if sink_type(config.sink.type).waits_for_backfill else _AT_ONCE
+
+
+def report_failure(error: Exception, *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:
+    """Logs the error of a backfill, which is an alarm until the service is restarted.
+
+    With ``stop`` that ends everything: the sink waits for the backfill.
+    """
+    log_failure(error, stream_continues=stop is None)
+    line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
+    cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
+    metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
+    if stop is not None:
+        stop.request()
 
 
 def _error_of(task: asyncio.Task[None]) -> Exception | None:

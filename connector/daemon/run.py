@@ -2,21 +2,18 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
-from connector.core.health.retries import BACKFILL, LASTING, Cause
-from connector.daemon.backfill import log_failure
-from connector.daemon.backfills_of_run import BackfillsOfRun
+from connector.daemon.backfills_of_run import BackfillsOfRun, report_failure
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
 from connector.daemon.sink import sink_of
 from connector.daemon.sink_process import Patience
 from connector.daemon.states.failures import failures_of_service
-from connector.errors import SpannerCdcError, is_final
+from connector.errors import is_final
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
@@ -58,7 +55,7 @@ async def run(
         stop,
         metrics=metrics,
         patience=patience,
-        on_failure=functools.partial(_failed, stop=stop if waits else None, metrics=metrics),
+        on_failure=functools.partial(report_failure, stop=stop if waits else None, metrics=metrics),
     )
     writing = asyncio.create_task(sink.run(), name="sink")
     filling = asyncio.create_task(backfills.run(), name="backfill")
@@ -109,16 +106,3 @@ async def _ended(tasks: set[asyncio.Task[None]]) -> None:
         for task in tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # if another one's is raised, its process or the daemon has recorded it
-
-
-def _failed(error: Exception, *, stop: StopRequest | None, metrics: ReaderMetrics) -> None:
-    """Logs the error of a backfill, which is an alarm until the service is restarted.
-
-    With `stop` that ends everything: the sink waits for the backfill.
-    """
-    log_failure(error, stream_continues=stop is None)
-    line = error.message if isinstance(error, SpannerCdcError) else type(error).__name__
-    cause = Cause("the backfill has ended with an error", "", line, "A restart of the service continues it.")
-    metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
-    if stop is not None:
-        stop.request()

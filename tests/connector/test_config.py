@@ -395,9 +395,9 @@ def test_a_condition_of_a_backfill_that_cannot_stand_between_parentheses_is_refu
     assert errors(source={**SOURCE, "backfill": "often"}) == [
         "source.backfill: write true, false, or its options exclude, where, max_tasks and new_tables"
     ]
-    assert errors(source={**SOURCE, "backfill": {"new_tables": True}, "reader": "executors"}) == [
-        "source: backfill.new_tables: it needs reader process: omit it, and run `spanner-cdc backfill`"
-    ]
+    on_executors = validated({"source": {**SOURCE, "backfill": {"new_tables": True}, "reader": "executors"}})
+    assert on_executors.source.backfill is not None
+    assert on_executors.source.backfill.new_tables
 
 
 def test_columns_are_patterns_over_columns_and_the_salt_is_in_no_text_of_them() -> None:

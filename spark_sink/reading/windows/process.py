@@ -9,7 +9,7 @@ import asyncio
 import functools
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,15 +22,14 @@ from connector.check.needs import sections_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_type
 from connector.core.timestamps import SECOND
-from connector.daemon.backfill import BackfillOptions, delivered, log_failure
-from connector.daemon.backfills_of_run import most_at_once
+from connector.daemon.backfills_of_run import BackfillsOfRun, report_failure
 from connector.daemon.lifeline import ended_with_stdin
 from connector.daemon.read import read
+from connector.daemon.sink_process import Patience
 from connector.errors import TRANSIENT, SpoolInUseError, is_final
 from connector.output import lines_of_json
 from connector.process import collect_rarely
 from connector.reader.stopping import StopRequest, on_signals, unexpected_cancellation
-from connector.spool.backfill.documents import Backfill
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.failures import line_and_code
 from spark_sink.own_command import configure_log
@@ -89,16 +88,16 @@ def reading_beside(path: Path) -> Beside:
     """Reads a configuration's change stream in a thread while the context is open; yields the events for the sink.
 
     A signal and the end of the input stop reading. Once reading has ended, for whatever reason, the sink's input ends:
-    it delivers what is sealed; after an error that a restart may solve, no longer than ``drain_timeout``. A backfill
-    that is due is read and delivered by a process of its own meanwhile, and the context waits for it. The error of
-    reading is raised where the context ends; else that of the backfill.
+    it delivers what is sealed; after an error that a restart may solve, no longer than ``drain_timeout``. Backfills
+    that are due, and those of new tables, are read and delivered by processes of their own meanwhile, and the context
+    waits for them. The error of reading is raised where the context ends; else that of a backfill.
     """
     return functools.partial(_beside, path=path)
 
 
 @contextmanager
 def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path) -> Iterator[Events]:
-    reading = _Reading(config, spark, events, functools.partial(_delivered, config, path))
+    reading = _Reading(config, spark, events, path)
     reading.start()
     try:
         yield reading.events
@@ -112,28 +111,13 @@ def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path) 
         raise reading.error
 
 
-async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill, metrics: ReaderMetrics) -> None:
-    """Runs the process of a backfill; logs its error when it happens, and stops if the sink waits for the backfill."""
-    try:
-        await delivered(config, path, stop, document, options=BackfillOptions(), metrics=metrics)
-    except Exception as error:
-        waits = sink_type(config.sink.type).waits_for_backfill
-        log_failure(error, stream_continues=not waits)
-        if waits:
-            stop.request()
-        raise
-
-
-_Deliver = Callable[[StopRequest, Backfill, ReaderMetrics], Coroutine[object, object, None]]
-
-
 class _Reading:
     """The reading thread, and one that watches the process's events."""
 
-    def __init__(self, config: Config, spark: SparkSession, events: Events, deliver: _Deliver) -> None:
+    def __init__(self, config: Config, spark: SparkSession, events: Events, path: Path) -> None:
         self._config = config
         self._spark = spark
-        self._deliver = deliver
+        self._path = path
         self._from_process = events
         self._loop = asyncio.new_event_loop()
         self._stop = StopRequest(drain_timeout=config.drain_timeout)
@@ -189,41 +173,33 @@ class _Reading:
         limit.start()
 
     async def _read_and_fill(self) -> None:
-        """Reads, and delivers the backfills that are due beside it; the sink's input ends once reading has ended."""
-        metrics, filling = ReaderMetrics(), list[asyncio.Task[None]]()
-        turns = asyncio.Semaphore(most_at_once(self._config))
-
-        async def deliver(document: Backfill) -> None:
-            async with turns:
-                if not self._stop.requested:
-                    await self._deliver(self._stop, document, metrics)
-
-        def fill(document: Backfill) -> None:
-            filling.append(asyncio.create_task(deliver(document), name="backfill"))
-
+        """Reads, and delivers backfills beside it; the sink's input ends once reading has ended."""
+        metrics, waits = ReaderMetrics(), sink_type(self._config.sink.type).waits_for_backfill
+        backfills = BackfillsOfRun(
+            self._config,
+            self._path,
+            self._stop,
+            metrics=metrics,
+            patience=Patience(),
+            on_failure=functools.partial(report_failure, stop=self._stop if waits else None, metrics=metrics),
+        )
+        filling = asyncio.create_task(backfills.run(), name="backfill")
         try:
             await read(
                 self._config,
                 self._stop,
                 metrics=metrics,
                 on_open=functools.partial(warn, self._config),
-                on_backfill=fill,
+                on_backfill=backfills.add,
                 range_reader=on_executors(self._spark),
             )
         except BaseException:
-            for task in filling:  # what a killed backfill has not sealed is read again by the next run
-                task.cancel()
-            await asyncio.gather(*filling, return_exceptions=True)
+            filling.cancel()  # what a killed backfill has not sealed is read again by the next run
+            await asyncio.gather(filling, return_exceptions=True)
             raise
-        if sink_type(self._config.sink.type).waits_for_backfill:
-            await _ended(filling)
+        backfills.finish()
+        if waits:
+            await filling
         self._has_read = True
         self.events.put(SinkEvent.INPUT_ENDED)
-        await _ended(filling)
-
-
-async def _ended(filling: Sequence[asyncio.Task[None]]) -> None:
-    """Waits for all backfills, and raises the first error."""
-    for found in await asyncio.gather(*filling, return_exceptions=True):
-        if found is not None:
-            raise found
+        await filling

@@ -83,15 +83,16 @@ def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("reader", ["process", "executors"])
 def test_a_table_that_comes_later_is_backfilled_beside_the_stream_and_rows_that_rules_omit_are_not(
-    database: MakeDatabase, tmp_path: Path
+    reader: str, database: MakeDatabase, tmp_path: Path
 ) -> None:
     sample = database()
     with sample.database.batch() as batch:
         batch.insert("Singers", ["SingerId"], [[1], [2], [3]])
         batch.insert("Albums", ["SingerId", "AlbumId"], [[1, 1]])
     rules = {"new_tables": True, "exclude": ["Albums"], "where": {"Singers": "SingerId > 1"}}
-    config = config_of(tmp_path, sample, backfill=rules)
+    config = config_of(tmp_path, sample, backfill=rules, reader=reader)
     spool = Spool.at(tmp_path / "spool")
 
     def is_done(number: int) -> bool:

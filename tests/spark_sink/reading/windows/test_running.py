@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND
+from connector.daemon import backfills_of_run
 from connector.daemon.read import read
 from connector.errors import DataLostError, StreamError
 from connector.reader.stopping import StopRequest
+from connector.spool.backfill.documents import Backfill
 from spark_sink.reading.windows import job, process, running
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.reading.windows.running import result_or_stop
@@ -131,9 +133,9 @@ def test_what_the_work_raises_is_raised() -> None:
 
 
 @contextmanager
-def beside(folder: Path) -> Iterator[Config]:
+def beside(folder: Path, **source: object) -> Iterator[Config]:
     with served(transactions=1) as (scenario, server):
-        yield configured(folder, scenario, server, reader="executors")
+        yield configured(folder, scenario, server, reader="executors", **source)
 
 
 @pytest.mark.parametrize(
@@ -188,3 +190,71 @@ def test_a_reading_thread_that_is_cancelled_ends_the_application_with_an_error(
         process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
     ):
         assert events.get() is SinkEvent.INPUT_ENDED
+
+
+def backfill_of(number: int) -> Backfill:
+    return Backfill(number=number, timestamp=1, why="command", dialect="googlesql", tables=(), recorded_at=1)
+
+
+def test_a_backfill_of_a_new_table_is_delivered_beside_executors_that_read_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, is_delivered = iter([backfill_of(2)]), threading.Event()
+    order = list[str]()
+
+    async def look(_: object) -> Backfill | None:
+        return next(found, None)
+
+    async def delivered(_: object, path: Path, __: object, one: Backfill, **___: object) -> None:
+        order.append(f"backfill {one.number} of {path.name}")
+        if one.number == 2:
+            is_delivered.set()
+
+    async def reading(*_: object, on_backfill: Callable[[Backfill], None], **__: object) -> None:
+        on_backfill(backfill_of(1))
+        assert await asyncio.to_thread(is_delivered.wait, 60)
+        order.append("reading has ended")
+
+    monkeypatch.setattr(process, "read", reading)
+    monkeypatch.setattr(process, "on_executors", lambda _: None)
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "delivered", delivered)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    spark: Any = None
+    with (
+        beside(tmp_path, start="now", backfill={"new_tables": True}) as config,
+        process.reading_beside(Path("c.yaml"))(config, spark, SimpleQueue()) as events,
+    ):
+        assert events.get(timeout=60) is SinkEvent.INPUT_ENDED
+    assert order == ["backfill 1 of c.yaml", "backfill 2 of c.yaml", "reading has ended"]
+
+
+def test_an_error_of_reading_on_executors_ends_the_backfills_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_started, is_cancelled = threading.Event(), threading.Event()
+
+    async def delivered(*_: object, **__: object) -> None:
+        is_started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            is_cancelled.set()
+            raise
+
+    async def failed(*_: object, on_backfill: Callable[[Backfill], None], **__: object) -> None:
+        on_backfill(backfill_of(1))
+        assert await asyncio.to_thread(is_started.wait, 60)
+        raise DataLostError("gone")
+
+    monkeypatch.setattr(process, "read", failed)
+    monkeypatch.setattr(process, "on_executors", lambda _: None)
+    monkeypatch.setattr(backfills_of_run, "delivered", delivered)
+    spark: Any = None
+    with (
+        beside(tmp_path, start="now", backfill=True) as config,
+        pytest.raises(DataLostError, match="gone"),
+        process.reading_beside(tmp_path)(config, spark, SimpleQueue()) as events,
+    ):
+        assert events.get(timeout=60) is SinkEvent.INPUT_ENDED
+    assert is_cancelled.is_set()
