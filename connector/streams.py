@@ -1,4 +1,4 @@
-"""The standard streams of a command: always open, and without an effect on its exit code once their reader is gone.
+"""The standard streams of a command: always open, and without an effect on its exit code once their reader has gone.
 
 A closed descriptor is opened on ``/dev/null``. Otherwise the next file or socket takes its number, and whatever a
 library writes to stderr goes into that file.
@@ -7,7 +7,7 @@ library writes to stderr goes into that file.
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from connector.errors import StdoutError
 
@@ -54,6 +54,29 @@ def writing_to_stdout() -> Iterator[None]:
             f"cannot write to standard output: {error.strerror or error}",
             hint="Free space on its disk, or send it elsewhere.",
         ) from error
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """The prints on stdout of a command that continues, and whose exit code stays, though their reader has gone.
+
+    Raises:
+        StdoutError: it cannot be written.
+    """
+    try:
+        with writing_to_stdout():
+            yield
+    except BrokenPipeError:
+        _discard_stdout()
+
+
+def _discard_stdout() -> None:
+    """Puts ``/dev/null`` behind stdout: what is in its buffer, and all that follows, is written there."""
+    with suppress(OSError, ValueError):  # a stand-in without a descriptor
+        stdout = sys.stdout.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stdout)
+        os.close(null)
 
 
 def give_up_streams() -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from connector.config.loading import load
 from connector.core.timestamps import format_rfc3339
-from connector.streams import writing_to_stdout
+from connector.streams import printing
 from spark_sink.own_command import configure_log, exit_code_of
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.shared.sink_type import spark_sink_type
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     def listed() -> int:
         config = load(given.config)
         found = spark_sink_type(config).published_cuts(config, config.sink)
-        with writing_to_stdout():
+        with printing():
             sys.stdout.write(_json(found) if given.json else _text(found))
             sys.stdout.flush()
         return 0

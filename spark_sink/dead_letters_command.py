@@ -23,7 +23,7 @@ from connector.errors import SpannerCdcError, SpoolInUseError
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
-from connector.streams import writing_to_stdout
+from connector.streams import printing
 from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.known_schemas import UnknownColumns
@@ -306,7 +306,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _print(line: str) -> None:
-    with writing_to_stdout():
+    with printing():
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 

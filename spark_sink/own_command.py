@@ -32,8 +32,6 @@ def exit_code_of(work: Callable[[], int], *, verbose: bool) -> int:
     """
     try:
         return work()
-    except BrokenPipeError:
-        return 0  # its reader has seen enough
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001

@@ -21,7 +21,7 @@ from connector.errors import line_and_exit_code
 from connector.extras import extras_named
 from connector.process import EMULATOR_HOST
 from connector.reader.stopping import StopRequest, on_signals
-from connector.streams import writing_to_stdout
+from connector.streams import printing
 from connector.targets import is_configuration
 
 INTERRUPTED = 130
@@ -66,8 +66,6 @@ def common_options(command: Command) -> Command:
         try:
             with extras_named(f"spanner-cdc {click.get_current_context().info_name}"):
                 command(common=Common(verbose), **options)
-        except BrokenPipeError:
-            sys.exit(0)  # its reader has seen enough
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
             line, code = line_and_exit_code(error)
             fail(with_paths(as_typed(line, _typed_options()), **given_paths()), code, verbose=verbose)
@@ -120,12 +118,12 @@ def print_report(report: object, text: str, *, as_json: bool) -> None:
 
 
 def put(text: str | bytes) -> None:
-    """Prints a text on stdout.
+    """Prints a text on stdout; nothing if its reader has gone.
 
     Raises:
         StdoutError: it cannot be written.
     """
-    with writing_to_stdout():
+    with printing():
         click.echo(text)
 
 

@@ -72,7 +72,10 @@ def tail_command(
         raise ConfigurationError([f"--start-position: it belongs to change stream {after.stream}, not {name}"])
     stop = StopRequest(drain_timeout=config.drain_timeout)
     work = tail(config.source, config.envelope, sys.stdout.buffer, stop, after=after)
-    sys.exit(asyncio.run(until_stopped(stop, work)))
+    try:
+        sys.exit(asyncio.run(until_stopped(stop, work)))
+    except BrokenPipeError:
+        sys.exit(0)  # its reader has seen enough
 
 
 def _position(text: str) -> Position:

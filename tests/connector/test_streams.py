@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from connector.spool.manifest import SourceName
+from connector.spool.reading import Spool
+from connector.spool.writing import initialize
+
 COMMAND = (sys.executable, "-m", "connector")
 
 
@@ -52,6 +56,17 @@ def test_a_stdout_that_nobody_reads_any_more_is_an_end_without_a_message() -> No
     ended = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, check=False, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_the_verdict_is_the_same_though_nobody_reads_it(tmp_path: Path) -> None:
+    name = SourceName(project="p", instance="in", database="d", change_stream="S")
+    initialize(Spool.at(str(tmp_path / "spool")), name, 1, "now", (), default_schema="d")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "status", str(tmp_path / "spool")]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=300)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_no_file_takes_the_number_of_a_stream_that_is_closed() -> None:

@@ -17,11 +17,13 @@ from connector.config import Config
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import SCHEMA
 from connector.spool.reading import schema_path
+from spark_sink import dead_letters_command
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Replay
 from tests.spark_sink.sinks.shared.dead_letter_rows import SECRET, put, rows_of
 from tests.spark_sink.spools import SINGERS, SpoolMaker
+from tests.unread import unread
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
 
@@ -304,9 +306,20 @@ def test_an_answer_that_is_no_index_removes_nothing(
     assert len(left(letters)) == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(BrokenPipeError(), 0), (KeyboardInterrupt(), 130), (PermissionError(13, "denied", "x"), 1)]
-)
+def test_a_replay_ends_as_it_would_though_nobody_reads_its_result(
+    letters: DeadLetters, bigquery: BigQuery, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(letters, "0f_1_0", 1, 2)
+    bigquery.refused = {payload(2)}
+    recorded: list[int] = []
+    monkeypatch.setattr(dead_letters_command, "record_left", lambda *given: recorded.append(given[-1]))
+    with unread("stdout"):
+        assert main(["replay", config]) == 1
+    assert recorded == [1]
+    assert [number for _, number, _ in left(letters)] == [2]
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (PermissionError(13, "denied", "x"), 1)])
 def test_a_list_that_is_cut_ends(
     config: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
