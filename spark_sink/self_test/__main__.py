@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -12,6 +13,8 @@ import orjson
 from connector import log
 from connector.config.omni import NAME
 from connector.process import EMULATOR_HOST
+from connector.streams import printing
+from spark_sink.own_command import exit_code_of
 from spark_sink.self_test.commands import PROGRAM
 from spark_sink.self_test.options import MODES, Names, Options
 from spark_sink.self_test.run import SelfTest
@@ -39,19 +42,19 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
     for line in options.announced(names):
         say(line)
 
-    def failed(error: Exception) -> None:
-        if verbose:
-            sys.stderr.write(log.whereabouts(error))
+    def work() -> int:
+        errors: list[Exception] = []
+        report, code = SelfTest(options, names, say, program).run(errors.append)
+        if as_json:
+            _print(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode())
+        elif report.checks or report.left_over:
+            _print(report.to_text())
+        if report.error:
+            shown = errors[0] if verbose and errors else None
+            log.complain("spanner-cdc", report.error, action="command_failed", error=shown, exit_code=code)
+        return code
 
-    report, code = SelfTest(options, names, say, program).run(failed)
-    if as_json:
-        sys.stdout.write(f"{orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode()}\n")
-    elif report.checks or report.left_over:
-        sys.stdout.write(f"{report.to_text()}\n")
-    sys.stdout.flush()
-    if report.error:
-        sys.stderr.write(f"spanner-cdc: {report.error}\n")
-    return code
+    return exit_code_of(work, verbose=verbose)
 
 
 def _tls(given: dict[str, Any]) -> dict[str, str] | None:
@@ -61,8 +64,15 @@ def _tls(given: dict[str, Any]) -> dict[str, str] | None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"self-test: {line}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a stderr that nobody reads must not end what deletes
+        sys.stderr.write(f"self-test: {line}\n")
+        sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    with printing():
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

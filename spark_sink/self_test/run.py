@@ -61,7 +61,16 @@ class SelfTest:
             failed: called with an error that ends it early, before anything is deleted.
         """
         report, left = SelfTestReport(self.options, self.names), Leftovers()
-        code = 0
+        try:
+            code = self._run_to_its_end(report, left, failed)
+            if left.made:
+                self.say("deleting what was made")
+        finally:
+            report.left_over = left.delete()
+        return report, code or int(not report.is_good)
+
+    def _run_to_its_end(self, report: SelfTestReport, left: Leftovers, failed: Callable[[Exception], None]) -> int:
+        """Runs it; returns the exit code of the error that ended it, or 0."""
         try:
             with tempfile.TemporaryDirectory(prefix="spanner-cdc-self-test-") as folder:
                 self._run(Path(folder), report, left)
@@ -70,10 +79,9 @@ class SelfTest:
         except Exception as error:  # noqa: BLE001 - whatever it is, what was made is deleted
             failed(error)
             report.error, code = _line(error)
-        if left.made:
-            self.say("deleting what was made")
-        report.left_over = left.delete()
-        return report, code or int(not report.is_good)
+        else:
+            code = 0
+        return code
 
     def _run(self, folder: Path, report: SelfTestReport, left: Leftovers) -> None:
         self._check_environment()

@@ -1,8 +1,73 @@
 """Everything that a self-test makes is deleted, or listed with the command that deletes it."""
 
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from spark_sink.self_test import __main__ as command
 from spark_sink.self_test.database import Leftovers
 from spark_sink.self_test.options import Names, Options
 from spark_sink.self_test.report import Check, ProbeStatus, SelfTestReport
+from spark_sink.self_test.run import SelfTest
+from tests.unread import unread
+
+NAMED = ["--project", "p", "--instance", "i", "--emulator-host", "localhost:1"]
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The command takes SIGTERM for Ctrl-C in its process, which is that of the tests here."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The databases that self-tests have deleted; each makes one and fails."""
+    found: list[str] = []
+
+    def run(_: SelfTest, __: Path, ___: SelfTestReport, left: Leftovers) -> None:
+        left.add("database d", "gcloud delete d", lambda: found.append("d"))
+        raise OSError("no network")
+
+    monkeypatch.setattr(SelfTest, "_run", run)
+    return found
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("streams", [("stderr",), ("stdout",), ("stdout", "stderr")], ids="+".join)
+def test_it_deletes_what_it_made_and_keeps_its_exit_code_though_nobody_reads_its_output(
+    deleted: list[str], streams: tuple[str, ...]
+) -> None:
+    with ExitStack() as stack:
+        for name in streams:
+            stack.enter_context(unread(name))
+        assert command.main([*NAMED, "--json", "--verbose"]) == 1
+    assert deleted == ["d"]
+
+
+def test_it_deletes_what_it_made_though_its_progress_cannot_be_said(deleted: list[str]) -> None:
+    def say(_: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        SelfTest(Options("p", "i"), Names(), say).run(lambda _: None)
+    assert deleted == ["d"]
+
+
+@pytest.mark.usefixtures("signals", "deleted")
+def test_with_json_each_line_of_its_log_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([*NAMED, "--verbose", "--log-format", "json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (lines[-1]["action"], lines[-1]["exit_code"]) == ("command_failed", 1)
+    assert "no network" in lines[-1]["message"]
+    assert "_run" in lines[-1]["frames"]
 
 
 def test_the_newest_is_deleted_first_and_what_fails_is_listed_with_its_command() -> None:
