@@ -24,11 +24,11 @@ from connector.cli.common import (
 from connector.config.loading import load
 from connector.daemon import executors
 from connector.daemon.sink import run_sink
+from connector.daemon.states.report import configured_spool
 from connector.daemon.stopped_tables import request_tables
 from connector.errors import TRANSIENT, ConfigurationError, SpoolInUseError
 from connector.log import Log
 from connector.reader.stopping import StopRequest
-from connector.spool.reading import Spool
 
 _log = Log(__name__)
 
@@ -114,7 +114,7 @@ def backfill_command(
     its next partitions.
     """
     if stop or resume or restart:
-        spool = Spool.at(load(config, sections_of("audit")).spool.path)
+        spool, _ = configured_spool(config)
         put("; ".join(request_tables(spool, stop=stop, resume=resume, restart=restart)))
         return
     from connector.check.findings import check_sink

@@ -7,6 +7,7 @@ then delivered by the process of a backfill. One that was killed meanwhile conti
 
 import functools
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from connector.config.loading import Config
@@ -45,9 +46,12 @@ async def finish_earlier(config: Config, path: Path, stop: StopRequest) -> None:
 
     Raises:
         ConfigurationError: a backfill is not finished: its rows would count as missing.
+        SpoolMismatchError: the spool holds another change stream, or is written with other rules for columns.
         SpannerCdcError: one clear line.
     """
     spool = Spool.at(absolute(config.spool.path))
+    with suppress(FileNotFoundError):
+        await in_thread(functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint))
     await in_thread(functools.partial(withdraw, spool))
     for one in await in_thread(functools.partial(backfills, spool)):
         number = one.document.number

@@ -97,6 +97,22 @@ class SpoolHeader(BaseModel):
                 " backfill.",
             )
 
+    def check_source(self, source: SourceName, path: str) -> None:
+        """Checks that the spool holds a change stream.
+
+        Args:
+            source: the change stream.
+            path: the spool's.
+
+        Raises:
+            SpoolMismatchError: it holds another.
+        """
+        if self.source != source:
+            raise SpoolMismatchError(
+                f"the spool at {path} holds change stream {self.source}, not {source}",
+                hint="Choose another spool.path.",
+            )
+
     def check_placements(self, placements: Sequence[str] | None, path: str) -> None:
         """Checks that a run reads the placements that the spool is of.
 
@@ -188,11 +204,7 @@ class Spool:
             SpoolMismatchError: it holds another, or is written with other rules.
         """
         header = self.header()
-        if header.source != source:
-            raise SpoolMismatchError(
-                f"the spool at {self.path} holds change stream {header.source}, not {source}",
-                hint="Choose another spool.path.",
-            )
+        header.check_source(source, self.path)
         header.check_columns(columns, self.path)
         return header
 

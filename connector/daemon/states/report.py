@@ -3,7 +3,9 @@
 import functools
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
 from connector.check.needs import sections_of
 from connector.config.loading import load
@@ -34,15 +36,30 @@ def spool_of(target: str) -> tuple[Spool, int]:
     Raises:
         ConfigurationError: the configuration is invalid, or there is no such file.
         SpoolError: there is no such spool.
+        SpoolMismatchError: it holds another change stream than the configuration's.
     """
     if is_configuration(target):
-        config = load(target, sections_of("audit"))
-        spool, most = Spool.at(config.spool.path), config.spool.max_bytes
+        spool, most = configured_spool(target)
     else:
         spool, most = Spool.at(target), 0
     if not spool.storage.exists("spool.json") and not spool.storage.exists("state.json"):
         raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.")
     return spool, most
+
+
+def configured_spool(path: str | Path) -> tuple[Spool, int]:
+    """The spool of a configuration file, which need not exist, and its most bytes.
+
+    Raises:
+        ConfigurationError: the configuration is invalid, or there is no such file.
+        SpoolError: the spool cannot be read.
+        SpoolMismatchError: it holds another change stream.
+    """
+    config = load(path, sections_of("audit"))
+    spool = Spool.at(config.spool.path)
+    with suppress(FileNotFoundError):
+        spool.header().check_source(config.source.name, spool.path)
+    return spool, config.spool.max_bytes
 
 
 def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: str = "") -> Report:

@@ -87,7 +87,7 @@ def verify(
 
     Raises:
         ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
-        SpoolMismatchError: the spool is written with other rules for columns.
+        SpoolMismatchError: the spool holds another change stream, or is written with other rules for columns.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
     """
@@ -105,7 +105,7 @@ def verify(
     if options.against is None:
         spool = Spool.at(absolute(config.spool.path))
         with suppress(FileNotFoundError):
-            spool.header().check_columns(config.source.rules_fingerprint, spool.path)
+            spool.check_source(config.source.name, config.source.rules_fingerprint)
         check_kept(config)
         known = backfills(spool)
         filled = frozenset(one.document.timestamp for one in known)

@@ -16,7 +16,7 @@ from connector.spool.segments import SegmentBuffer
 from connector.spool.writing import initialize
 from tests.connector.builders import column
 
-SOURCE = SourceName(project="p", instance="i", database="d", change_stream="Everything")
+SOURCE = SourceName(project="p", instance="in", database="d", change_stream="Everything")
 T = parse("2026-03-01T10:00:30.000001Z")
 
 

@@ -80,9 +80,7 @@ def test_the_command_stops_a_table_and_status_lists_each_table(tmp_path: Path) -
     spool, header = spool_with_start(tmp_path / "spool")
     recorded(spool, header, "A")
     config = tmp_path / "config.yaml"
-    config.write_text(
-        yaml.safe_dump({"source": SOURCE.model_dump() | {"instance": "in"}, "spool": {"path": spool.path}})
-    )
+    config.write_text(yaml.safe_dump({"source": SOURCE.model_dump(), "spool": {"path": spool.path}}))
     done = run("backfill", config, "--stop", "A")
     assert (done.code, done.out.decode().startswith("stopped: A; a process that reads")) == (0, True), done.err
     objects = json.loads(run("status", config, "--objects", "--json").out)["objects"]
