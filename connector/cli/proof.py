@@ -94,7 +94,8 @@ def verify_command(
     """
     names = tuple(filter(None, (name.strip() for one in tables for name in one.split(","))))
     options = VerifyOptions(at=at, against=against, tables=names)
-    if errors := list(_senseless(options, **repairing)):
+    nameless = ["--tables: it names no table: leave it out to compare all of them"] if tables and not names else []
+    if errors := [*nameless, *_senseless(options, **repairing)]:
         raise ConfigurationError(errors)
     loaded = load(config)
     stop = StopRequest(drain_timeout=loaded.drain_timeout)
