@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from connector.check.needs import NEEDS, needs_of, sections_of
 from connector.check.offline import refuse
@@ -114,6 +115,7 @@ def backfill_command(
     its next partitions.
     """
     if stop or resume or restart:
+        _check_alone(*options)
         spool, _ = configured_spool(config)
         put("; ".join(request_tables(spool, stop=stop, resume=resume, restart=restart)))
         return
@@ -130,6 +132,20 @@ def backfill_command(
         await backfill(loaded, config, stopping, options=how)
 
     sys.exit(asyncio.run(until_stopped(stopping, work())))
+
+
+def _check_alone(*names: str) -> None:
+    """Checks that a request about tables comes without options of a backfill that starts or continues.
+
+    Raises:
+        ConfigurationError: one of them was given.
+    """
+    context = click.get_current_context()
+    given = [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    typed = [one.opts[0] for one in context.command.params if one.name in given]
+    if typed:
+        why = "--stop, --resume and --restart only request that of a backfill that is not finished: leave it out"
+        raise ConfigurationError([f"{option}: {why}" for option in typed])
 
 
 @click.command("check")

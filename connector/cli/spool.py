@@ -5,12 +5,13 @@ import time
 import click
 
 from connector.cli import spool_reports as reports
-from connector.cli.common import Common, common_options, print_report, put
+from connector.cli.common import Common, common_options, print_report
 from connector.core.timestamps import format_rfc3339, parse
 from connector.daemon.states.report import spool_of
 from connector.errors import ConfigurationError
 from connector.spool import gaps
 from connector.spool.consumers import forget
+from connector.spool.gaps import GapRecord
 from connector.spool.reading import Spool
 
 
@@ -29,27 +30,31 @@ def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | 
     if forgotten is not None and restart_at is not None:
         raise ConfigurationError(["--forget and --restart-at exclude each other: run one after the other"])
     if restart_at is not None:
-        put(_restarted(spool, restart_at))
+        gap = _restarted(spool, restart_at)
+        print_report({"gap": gap.model_dump(mode="json")}, _said(gap), as_json=as_json)
         return
     if forgotten is not None:
         forget(spool, forgotten)
-        put(f"forgot consumer {forgotten}")
+        print_report({"forgotten": forgotten}, f"forgot consumer {forgotten}", as_json=as_json)
         return
     report = reports.spool_report(spool)
     print_report(report, reports.spool_text(report), as_json=as_json)
 
 
-def _restarted(spool: Spool, timestamp: str) -> str:
+def _restarted(spool: Spool, timestamp: str) -> GapRecord:
     try:
         restart = parse(timestamp)
     except (ValueError, IndexError):
         raise ConfigurationError(
             [f"--restart-at: {timestamp!r} is not a valid RFC 3339 timestamp such as 2026-01-31T12:00:00Z"]
         ) from None
-    gap = gaps.restart_at(spool, restart, now=time.time_ns())
+    return gaps.restart_at(spool, restart, now=time.time_ns())
+
+
+def _said(gap: GapRecord) -> str:
     return (
         f"epoch {gap.epoch} is a gap: what was committed after {format_rfc3339(gap.watermark_low)} and before"
-        f" {format_rfc3339(restart)} is not in this spool; the daemon continues from there."
+        f" {format_rfc3339(gap.watermark_high + 1)} is not in this spool; the daemon continues from there."
         " `spanner-cdc backfill CONFIG` reads the tables again, as of a timestamp after the gap; rows that were deleted"
         " within it stay"
     )

@@ -181,6 +181,14 @@ def test_the_command_leaves_a_gap_that_the_report_has_as_text_and_as_json(
     assert f"GAP, epoch 3: ({low}, {format_rfc3339(LATER - 1)}] is missing" in spoken()[1]
 
 
+def test_what_the_command_changes_is_said_as_json_too(spool: Spool, spoken: Callable[..., tuple[int, str]]) -> None:
+    consumers.record(spool, "files", 1, now=AT)
+    assert orjson.loads(spoken("--forget", "files", "--json")[1]) == {"forgotten": "files"}
+    restarted = orjson.loads(spoken("--restart-at", format_rfc3339(LATER), "--json")[1])["gap"]
+    (gap,) = orjson.loads(spoken("--json")[1])["gaps"]
+    assert restarted == {name: gap[name] for name in restarted}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -83,6 +83,9 @@ def test_the_command_stops_a_table_and_status_lists_each_table(tmp_path: Path) -
     config.write_text(yaml.safe_dump({"source": SOURCE.model_dump(), "spool": {"path": spool.path}}))
     done = run("backfill", config, "--stop", "A")
     assert (done.code, done.out.decode().startswith("stopped: A; a process that reads")) == (0, True), done.err
+    for more in (["--table", "B"], ["--data-boost"], ["--rpc-priority", "low"]):
+        refused = run("backfill", config, "--stop", "B", *more)
+        assert (refused.code, f"{more[0]}: --stop, --resume and --restart only" in refused.complaint) == (2, True)
     objects = json.loads(run("status", config, "--objects", "--json").out)["objects"]
     assert [(one["table"], one["backfill"]["state"]) for one in objects] == [("A", "stopped"), ("B", "not_started")]
     assert "  B: backfill not_started; changes active" in run("status", config, "--objects").out.decode()
