@@ -12,11 +12,13 @@ class Needs:
         sections: of the configuration; the others are not looked at.
         spark: whether it starts Spark: Java, PySpark, and the checkpoint's folder.
         status: whether it serves the status page.
+        compares: whether it reads the destination, for which some sinks start Spark.
     """
 
     sections: tuple[str, ...]
     spark: bool = False
     status: bool = False
+    compares: bool = False
 
     @property
     def sink(self) -> bool:
@@ -31,7 +33,7 @@ NEEDS: Mapping[str, Needs] = {
     "backfill": Needs(_ALL, spark=True),
     "sink": Needs(_ALL, spark=True),
     "audit": Needs(("source", "spool")),
-    "verify": Needs(("source", "spool", "envelope", "sink")),
+    "verify": Needs(tuple(name for name in _ALL if name != "status"), compares=True),
 }
 """By the command's name; a reader on executors needs more: :func:`needs_of`."""
 

@@ -63,11 +63,15 @@ def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> lis
         errors.append(problem)
     for one in folders:
         errors += errors_of_folder(one.option, one.path, needs_room=not (starts and Path(one.path).exists()))
-    if needs.spark:
+    if _starts_spark(config, needs):
         errors += _errors_of_java()
     if needs.status and (taken := _errors_of_port(config.status.host, config.status.port)):
         errors += _unless_by_own_daemon(config, taken, is_refused=starts and not errors)
     return list(dict.fromkeys(errors))
+
+
+def _starts_spark(config: Config, needs: Needs) -> bool:
+    return needs.spark or (needs.compares and sink_type(config.sink.type).is_read_by_spark)
 
 
 def sink_locations(config: Config, needs: Needs) -> Iterable[Location]:
@@ -134,7 +138,7 @@ def errors_of_folder(field: str, path: str, *, needs_room: bool = True) -> list[
 
 def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
     wanted: dict[str, tuple[str, Sequence[str]]] = {}
-    if needs.spark:
+    if _starts_spark(config, needs):
         wanted["spark"] = ("Spark", EXTRAS["spark"])
     locations = {"spool.path": config.spool.path}
     if needs.sink:

@@ -5,11 +5,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
-from connector.check.needs import NEEDS
+from connector.check.needs import NEEDS, sections_of
 from connector.check.offline import refuse
 from connector.cli.common import (
     INTERRUPTED,
@@ -49,7 +50,7 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
     Reads a past range of the change stream again and compares it with the spool at PATH, or the one of CONFIG,
     transaction by transaction. The exit code is 1 if anything is found. The daemon may run meanwhile.
     """
-    request = audit_request(target, **options)
+    request = audit_request(target, loaded=partial(load, sections=sections_of("audit")), **options)
     stop = StopRequest(drain_timeout=_AUDIT_DRAIN)
     planned: list[AuditReport] = []
 
@@ -97,9 +98,9 @@ def verify_command(
     nameless = ["--tables: it names no table: leave it out to compare all of them"] if tables and not names else []
     if errors := [*nameless, *_senseless(options, **repairing)]:
         raise ConfigurationError(errors)
-    loaded = load(config)
-    stop = StopRequest(drain_timeout=loaded.drain_timeout)
     delivers = repairing["repair"] and not repairing["dry_run"]
+    loaded = load(config, sections_of("backfill" if delivers else "verify"))
+    stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if delivers:
         refuse(loaded, NEEDS["backfill"])
         asyncio.run(until_stopped(stop, finish_earlier(loaded, config, stop), stopped=INTERRUPTED))

@@ -167,6 +167,9 @@ class SinkType(ABC, Generic[C]):
     waits_for_backfill = False
     """True if changes are delivered only while no backfill is unfinished: the destination cannot order them by row."""
 
+    is_read_by_spark = False
+    """True if ``verify`` starts Spark to read the destination."""
+
     checkpoint_is_the_root = False
     """True if Spark's checkpoint of a sink without a name is ``spark.checkpoint`` itself, and not a folder below it."""
 

@@ -155,6 +155,7 @@ def audit_request(
     rpc_priority: str,
     endpoint: str | None = None,
     database_role: str | None = None,
+    loaded: Callable[[str], Config] = load,
 ) -> AuditRequest:
     """The request that the options of the command make.
 
@@ -166,6 +167,7 @@ def audit_request(
         rpc_priority: low, medium or high.
         endpoint: a regional or private endpoint; of a configuration file its own, if this is None.
         database_role: likewise.
+        loaded: reads a configuration file.
 
     Raises:
         ConfigurationError: an option or the configuration is invalid; all are named.
@@ -175,7 +177,7 @@ def audit_request(
     given = {"endpoint": endpoint, "database_role": database_role}
     knows = is_configuration(target)
     if knows:
-        config = load(target)
+        config = loaded(target)
         spool = Spool.at(config.spool.path)
         header = _header(spool)
         spool.check_source(config.source.name, config.source.rules_fingerprint)

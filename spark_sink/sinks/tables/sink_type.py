@@ -30,6 +30,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
     """Typed tables of a lakehouse."""
 
     former_names = FORMER_NAMES
+    is_read_by_spark = True
 
     def default_options(self) -> TablesConfig:
         """Anywhere."""

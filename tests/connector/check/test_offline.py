@@ -162,6 +162,28 @@ def test_read_needs_neither_a_sink_nor_spark(
         load(path, sections_of("run"))
 
 
+def test_verify_needs_spark_where_it_reads_the_destination(
+    without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("pyspark")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    tables = {"type": "tables", "format": "delta", "path": "/nowhere/lake"}
+    found = offline.offline_errors(config(sink=tables), NEEDS["verify"])
+    assert [one.partition(" ")[0] for one in found] == ["Spark", "spark:"]
+    assert offline.offline_errors(config(), NEEDS["verify"]) == []
+
+
+def test_audit_and_verify_look_at_the_sections_that_check_looks_at_for_them(tmp_path: Path) -> None:
+    spool = {"path": str(tmp_path / "spool")}
+    path = written(tmp_path, spool=spool, sink={"type": "no-such"}, status={"token": "${NO_SUCH_TOKEN}"})
+    done = run("audit", path)
+    assert (done.code, "there is no spool at" in done.complaint) == (1, True)
+    path = written(tmp_path, spool=spool, spark={"no_such": 1}, status={"token": "${NO_SUCH_TOKEN}"})
+    for command in (("verify",), ("check", "--for", "verify")):
+        done = run(command[0], path, *command[1:])
+        assert (done.code, "spark.no_such: there is no such option" in done.complaint) == (2, True)
+
+
 def test_a_section_that_there_is_not_is_reported_whatever_the_command_needs(tmp_path: Path) -> None:
     for command in NEEDS:
         with pytest.raises(ConfigurationError, match="sinc: there is no such option; did you mean sink"):
