@@ -23,7 +23,7 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.spool import consumers
 from connector.spool.destinations import check_not_a_sink
 from connector.spool.manifest import Manifest, SegmentFile
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, while_pruned
 from connector.spool.sink_start import SinkStart, start_of_sink, write_start
 from spark_sink.sources.changes import opencdc_rows
 from spark_sink.sources.changes.admission import runs
@@ -40,12 +40,16 @@ FORMAT = "spanner-change-stream"
 
 @dataclass(frozen=True)
 class EventsPartition(InputPartition):
-    """The segments that a task reads, in order; only rows of ``tables`` are returned, or all rows if it is None."""
+    """The segments that a task reads, in order; only rows of ``tables`` are returned, or all rows if it is None.
+
+    ``epochs`` has the epoch of each segment.
+    """
 
     spool: str
     files: tuple[SegmentFile, ...]
     tables: tuple[str, ...] | None
     envelope: Envelope = DATASTREAM
+    epochs: tuple[int, ...] = ()
 
 
 class SpannerChangeStream(DataSource):
@@ -96,7 +100,7 @@ class SpannerChangeStream(DataSource):
 
 
 class EventsBatchReader(DataSourceReader):
-    """Reads the epochs that are in the spool; does not record progress."""
+    """Reads the epochs that are in the spool; does not record progress, so that they may be pruned meanwhile."""
 
     def __init__(self, options: SourceOptions, cores: int) -> None:
         self._options = options
@@ -105,10 +109,12 @@ class EventsBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks for all epochs that are in the spool now."""
         spool = existing(self._options.spool)
+        return while_pruned(spool, lambda: planned(self._options, warning_of_gaps(self._kept(spool)), self._cores))
+
+    def _kept(self, spool: Spool) -> Iterator[Manifest]:
         start = self._options.start
         first = spool.floor() if start == OLDEST else start_in(spool, start).epoch + 1
-        manifests = spool.manifests(first, spool.latest())
-        return planned(self._options, warning_of_gaps(manifests), self._cores)
+        return spool.manifests(first, spool.latest())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows that a task reads."""
@@ -229,15 +235,23 @@ def start_in(spool: Spool, text: str) -> SinkStart:
 def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:
     """Distributes the segments with rows of the requested tables among tasks: contiguous, about equal in bytes."""
     files: list[SegmentFile] = []
+    epochs: list[int] = []
     tables: set[str] = set()
     for manifest in manifests:
         wanted = [table for table in manifest.tables if options.admits(table)]
         if wanted:
             files += manifest.files
+            epochs += [manifest.epoch] * len(manifest.files)
             tables.update(wanted)
     named = tuple(sorted(tables)) if options.tables else None
     return [
-        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named, options.envelope)
+        EventsPartition(
+            options.spool,
+            tuple(files[run.start : run.stop]),
+            named,
+            options.envelope,
+            tuple(epochs[run.start : run.stop]),
+        )
         for run in runs([file.bytes for file in files], cores)
     ]
 
@@ -249,8 +263,8 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     spool = Spool.at(partition.spool)
     wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
     writer = OpenCdcWriter(spool.schema)
-    for file in partition.files:
-        for batch in spool.batches(file):
+    for file, epoch in zip(partition.files, partition.epochs, strict=True):
+        for batch in _batches(spool, file, epoch):
             if not batch.schema.equals(SCHEMA):
                 raise SpoolError(f"{partition.spool}/{file.path} has other columns than this version writes")
             kept = batch if wanted is None else batch.filter(pc.is_in(batch.column("object"), value_set=wanted))
@@ -258,3 +272,16 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
                 yield from opencdc_rows.records(writer, kept)
             elif kept.num_rows:
                 yield kept
+
+
+def _batches(spool: Spool, file: SegmentFile, epoch: int) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from spool.batches(file)
+    except SpoolError as error:
+        if spool.floor() <= epoch:
+            raise
+        raise SpoolError(
+            f"epoch {epoch} was deleted from the spool at {spool.path} before it was read",
+            hint="Every registered consumer had passed it: set spool.keep, choose a later option start, or read as a"
+            " stream, which is such a consumer.",
+        ) from error
