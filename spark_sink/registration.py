@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.errors import ConfigurationError
+from spark_sink.session import conf_or_none
 from spark_sink.sources.changes.cores import cores_of, with_cores
 from spark_sink.sources.changes.data_source import SpannerChangeStream
 from spark_sink.sources.files.source import DatastreamFiles
@@ -74,7 +75,7 @@ def _pushes(spark: SparkSession) -> bool:
 
     Where options cannot be set, as in a declarative pipeline, it does if the configuration says yes.
     """
-    found = spark.conf.get(PUSHDOWN, None)
+    found = conf_or_none(spark, PUSHDOWN)
     if found is None:
         try:
             spark.conf.set(PUSHDOWN, "true")

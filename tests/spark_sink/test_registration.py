@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock, PropertyMock
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 import connector
 import spark_sink
@@ -70,10 +70,35 @@ def test_no_module_of_the_connector_names_a_sink_but_the_default_one() -> None:
 
 def test_a_session_that_lets_no_option_be_set_gets_the_sources_without_pushdown() -> None:
     """As that of a declarative pipeline."""
-    session = Mock()
+    session = session_without_context()
     session.conf.get.return_value = None
     session.conf.set.side_effect = PySparkException("SESSION_MUTATION_IN_DECLARATIVE_PIPELINE")
+    check_registered_without_pushdown(session)
+
+
+def test_a_session_that_does_not_offer_the_option_gets_the_sources_without_pushdown() -> None:
+    """As that of Databricks serverless, where asking is an error, too."""
+    session = session_without_context()
+    unavailable = AnalysisException("[CONFIG_NOT_AVAILABLE] Configuration a.b is not available. SQLSTATE: 42K0I")
+    session.conf.get.side_effect = session.conf.set.side_effect = unavailable
+    check_registered_without_pushdown(session)
+
+
+def test_a_session_that_cannot_be_asked_gets_no_source() -> None:
+    session = session_without_context()
+    session.conf.get.side_effect = AnalysisException("[INVALID_HANDLE.SESSION_CLOSED] The session was closed.")
+    with pytest.raises(AnalysisException, match="SESSION_CLOSED"):
+        spark_sink.register(session)
+
+
+def session_without_context() -> Mock:
+    """A session of Spark Connect."""
+    session = Mock()
     type(session).sparkContext = PropertyMock(side_effect=PySparkException("Spark Connect"))
+    return session
+
+
+def check_registered_without_pushdown(session: Mock) -> None:
     spark_sink.register(session)
     sources = {call.args[0].name(): call.args[0] for call in session.dataSource.register.call_args_list}
     assert list(sources) == ["spanner-change-stream", "datastream-files", "spanner-snapshot"]

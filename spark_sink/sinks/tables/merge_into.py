@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -22,7 +22,7 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
 from connector.spool.consumers import checked_name
 from connector.spool.storage.locations import absolute
-from spark_sink.errors import TableError, TableNameError
+from spark_sink.errors import TableError, TableNameError, text_of
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.applied_epochs import identified, start_over
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
@@ -59,6 +59,8 @@ _ROWS_OF_A_TASK = 100_000
 
 _METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
 """The fields of ``source_metadata`` that are needed."""
+
+_NO_PERSISTING = "NOT_SUPPORTED_WITH_SERVERLESS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class TablesWriter:
             SpoolError: see :func:`merge_into`.
             PySparkException, Py4JError: Spark or the destination fails for more than one table.
         """
-        with _kept(events) as kept:
+        with _kept(events) as (kept, is_kept):
             found = kept.groupBy("object").agg(
                 F.count(F.lit(1)).alias("events"),
                 F.min("epoch").alias("first"),
@@ -215,8 +217,10 @@ class TablesWriter:
             keeps = self._keeps_deleted(tombstones, merged.events, of_backfill=of_backfill)
             self._compared.clear()
             due = [row for row in counts if not is_stopped(row["object"])]
+            # a batch read that is planned again has the epochs that were sealed since
+            bounded = kept if is_kept else kept.where(F.col("epoch") <= merged.last)
             with writing(events.sparkSession):
-                return Written(merged, self._write(kept, due, merged, _Merging(keeps, of_backfill)))
+                return Written(merged, self._write(bounded, due, merged, _Merging(keeps, of_backfill)))
 
     def _keeps_deleted(self, tombstones: frozenset[str], names: Iterable[str], *, of_backfill: bool) -> frozenset[str]:
         if self._options.deletes == "flag":
@@ -464,12 +468,26 @@ def _is_partial() -> Column:
 
 
 @contextmanager
-def _kept(events: DataFrame) -> Iterator[DataFrame]:
-    """The columns and the fields that are needed, read once."""
+def _kept(events: DataFrame) -> Iterator[tuple[DataFrame, bool]]:
+    """The columns and the fields that are needed, and whether they are read once, as where the session keeps rows."""
     metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
     names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
-    kept = events.select(*names, metadata.alias("source_metadata")).persist()
+    needed = events.select(*names, metadata.alias("source_metadata"))
+    if not _persists(needed):
+        yield needed, False
+        return
     try:
-        yield kept
+        yield needed, True
     finally:
-        kept.unpersist()
+        needed.unpersist()
+
+
+def _persists(rows: DataFrame) -> bool:
+    """Keeps rows, so that they are read once; False if the session keeps none, as on Databricks serverless."""
+    try:
+        rows.persist()
+    except PySparkException as error:
+        if _NO_PERSISTING not in text_of(error):
+            raise
+        return False
+    return True

@@ -14,6 +14,7 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from spark_sink.errors import SinkError
+from spark_sink.session import conf_or_none
 from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
 from spark_sink.sinks.tables.formats.session import OWN, session_options
 from spark_sink.sinks.tables.formats.store import TableStore
@@ -124,7 +125,7 @@ class DeltaStore(TableStore):
 
     def _metadata(self, last: Offset) -> str:
         """The metadata of a commit: the epoch, and what the user has set."""
-        users = self._spark.conf.get(_METADATA, None)
+        users = conf_or_none(self._spark, _METADATA)
         own = f"{self._progress} {last.epoch} {last.at}"
         return f"{own} {users}" if users and not users.startswith(OWN) else own
 

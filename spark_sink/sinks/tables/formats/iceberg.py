@@ -18,7 +18,7 @@ from spark_sink.failures import SPARK_ERRORS
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
 from spark_sink.sinks.tables.formats.remembered import Remembered
-from spark_sink.sinks.tables.formats.session import session_options
+from spark_sink.sinks.tables.formats.session import session_options, set_option
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
 from spark_sink.sources.changes.offsets import Offset
@@ -55,7 +55,7 @@ class IcebergStore(TableStore):
         if options.path is not None:
             self._catalog = catalog_of(options.path)
             for name, value in catalog_options(options.path).items():
-                spark.conf.set(name, value)
+                set_option(spark, name, value)
 
     def target(self, name: str) -> str:
         """By its name in the catalog."""

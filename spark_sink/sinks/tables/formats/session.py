@@ -12,19 +12,27 @@ from threading import Lock, RLock
 from pyspark.sql import SparkSession
 
 from connector.errors import ConfigurationError
-from spark_sink.errors import clear_line
+from spark_sink.errors import clear_line, text_of
 from spark_sink.failures import SPARK_ERRORS
+from spark_sink.session import NO_OPTION, conf_or_none
 from spark_sink.sinks.tables.formats.jvm import session_key
 
 OWN = "spanner-cdc."
 """The prefix of the names under which tables keep their last epochs."""
 
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
 WRITING: Mapping[str, str] = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    _TIMESTAMPS: "TIMESTAMP_MICROS",
     "spark.sql.ansi.enabled": "true",
 }
 """Spark's default for Parquet and Delta is INT96, which few others read, and which has no statistics. Without ANSI a
-value that cannot be cast would be NULL, without a word."""
+value that cannot be cast would be NULL, without a word. A session that does not offer the first one writes timestamps
+as its platform does; without the second one nothing is written."""
+
+_SERVERLESS = (
+    "Databricks serverless offers few options; there append to tables of Delta (mode append), or use a cluster"
+)
 
 _LOCKS: dict[str, RLock] = defaultdict(RLock)
 _CHOOSING = Lock()
@@ -48,28 +56,43 @@ def session_options(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     Raises:
         ConfigurationError: a server of Spark Connect does not allow it.
     """
-    before = {name: spark.conf.get(name, None) for name in options}
+    before = {name: conf_or_none(spark, name) for name in options}
     if any(OWN in name or (was or "").startswith(OWN) for name, was in before.items()):
         before = dict.fromkeys(options)
     changed = {name: value for name, value in options.items() if before[name] != value}
+    done: list[str] = []
     try:
         for name, value in changed.items():
-            _set(spark, name, value)
+            if set_option(spark, name, value):
+                done.append(name)
         yield
     finally:
-        for name in changed:
+        for name in done:
             was = before[name]
-            with suppress(*SPARK_ERRORS):  # what cannot be taken back was not set, or the session is gone
+            with suppress(*SPARK_ERRORS):  # the session is gone
                 if was is None:
                     spark.conf.unset(name)
                 else:
                     spark.conf.set(name, was)
 
 
-def _set(spark: SparkSession, name: str, value: str) -> None:
+def set_option(spark: SparkSession, name: str, value: str) -> bool:
+    """Sets an option of a session.
+
+    Returns:
+        False if it is one that only says how timestamps are written, and the session does not offer it.
+
+    Raises:
+        ConfigurationError: a server of Spark Connect does not allow it.
+    """
     try:
         spark.conf.set(name, value)
     except SPARK_ERRORS as error:
+        is_missing = NO_OPTION in text_of(error)
+        if is_missing and name == _TIMESTAMPS:
+            return False
+        hint = f": {_SERVERLESS}" if is_missing else ""
         raise ConfigurationError(
-            [f"tables cannot be written in this session, which does not let {name} be set: {clear_line(error)}"]
+            [f"tables cannot be written in this session, which does not let {name} be set: {clear_line(error)}{hint}"]
         ) from error
+    return True

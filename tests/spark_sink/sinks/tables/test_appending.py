@@ -7,6 +7,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import spark_sink
@@ -16,6 +17,7 @@ from spark_sink.sinks.tables.formats import folders
 from spark_sink.sinks.tables.formats.delta import DeltaStore
 from spark_sink.sinks.tables.formats.iceberg import catalog_of
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.histories import History
@@ -187,3 +189,28 @@ def _killed_after(calls: int, function: object) -> object:
         return function(*arguments)
 
     return run
+
+
+def test_rows_that_a_session_does_not_keep_are_those_of_the_epochs_that_were_counted(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else epochs that are sealed meanwhile would be in the commit, and appended again by the next one."""
+    spool = SpoolMaker(tmp_path / "spool")
+    spool.seal(change(1, [1]))
+    write = TablesWriter._write
+
+    def late(*args: Any) -> Any:
+        if spool.spool.latest() == 1:
+            spool.seal(change(2, [2]))
+        return write(*args)
+
+    def persist(*_: object) -> None:
+        raise AnalysisException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute.")
+
+    monkeypatch.setattr(TablesWriter, "_write", late)
+    monkeypatch.setattr(type(lake.range(1)), "persist", persist)
+    for _ in range(2):
+        events = lake.read.format("spanner-change-stream").option("spool", spool.path).load()
+        spark_sink.merge_into(events, path=tmp_path / "lake", format="parquet", mode="append")
+    found = lake.read.parquet(str(tmp_path / "lake" / "Singers"))
+    assert sorted((row["Id"], row["_epoch"]) for row in found.collect()) == [(1, 1), (2, 2)]

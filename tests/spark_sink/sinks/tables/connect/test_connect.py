@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,10 +15,21 @@ from connector.errors import ConfigurationError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.formats.delta import DeltaStore
-from spark_sink.sinks.tables.formats.session import session_options
+from spark_sink.sinks.tables.formats.session import session_options, writing
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.spools import SpoolMaker
+
+
+def ran(log: Path, program: str, *arguments: str) -> dict[str, Any]:
+    """The output of a program of this folder."""
+    command = [sys.executable, "-m", f"tests.spark_sink.sinks.tables.connect.{program}", *arguments]
+    with log.open("wb") as file:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=file, env=os.environ, timeout=600, check=False)
+    assert done.returncode == 0, log.read_text()[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 @pytest.mark.spark
@@ -26,19 +38,27 @@ def test_tables_are_merged_through_spark_connect_each_epoch_once(merging_format:
     spool = SpoolMaker(tmp_path / "spool")
     for epoch in range(1, 5):
         spool.seal(change(epoch, [epoch, epoch + 1], Name=f"{epoch}"))
-    program = [
-        sys.executable, "-m", "tests.spark_sink.sinks.tables.connect.merging",
-        merging_format, str(tmp_path / "lake"), spool.path,
-    ]  # fmt: skip
-    with (tmp_path / "log").open("wb") as log:
-        done = subprocess.run(program, stdout=subprocess.PIPE, stderr=log, env=os.environ, timeout=600, check=False)
-    assert done.returncode == 0, (tmp_path / "log").read_text()[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = ran(tmp_path / "log", "merging", merging_format, str(tmp_path / "lake"), spool.path)
     assert found == {
         "session": "pyspark.sql.connect.session",
         "merge": [[1, "1"], [2, "2"], [3, "3"], [4, "4"], [5, "4"]],
         "append": sorted([key, str(epoch)] for epoch in range(1, 5) for key in (epoch, epoch + 1)),
     }
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("pandas")
+@pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
+def test_where_options_and_persisting_are_refused_delta_is_appended_to_each_epoch_once(tmp_path: Path) -> None:
+    """As on Databricks serverless."""
+    spool = SpoolMaker(tmp_path / "spool")
+    for epoch in range(1, 5):
+        spool.seal(change(epoch, [epoch], Name=f"{epoch}"))
+    found = ran(tmp_path / "log", "serverless", str(tmp_path / "lake"), spool.path)
+    assert found["append"] == [[1, "1"], [2, "2"], [3, "3"], [4, "4"]]
+    assert "does not let spark.databricks.delta.write.txnAppId be set" in found["merge"]
+    assert "Databricks serverless" in found["merge"]
 
 
 def store(*commits: str | None, first: int) -> DeltaStore:
@@ -66,12 +86,48 @@ def test_a_table_without_an_epoch_is_one_whose_whole_history_has_none() -> None:
     assert "not one of Spark Connect" in str(raised.value.hint)
 
 
+def serverless() -> Mock:
+    """A session that offers one option, as Databricks serverless offers few."""
+    offered = {"spark.sql.ansi.enabled": "false"}
+
+    def check(name: str) -> None:
+        if name not in offered:
+            raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available. SQLSTATE: 42K0I")
+
+    def get(name: str, _: None) -> str:
+        check(name)
+        return offered[name]
+
+    def put(name: str, value: str) -> None:
+        check(name)
+        offered[name] = value
+
+    session = Mock(session_id="serverless", offered=offered)
+    session.conf.get.side_effect, session.conf.set.side_effect = get, put
+    session.conf.unset.side_effect = check
+    return session
+
+
 def test_an_option_that_a_server_does_not_allow_is_named_in_one_line() -> None:
-    session = Mock()
-    session.conf.get.return_value = None
-    session.conf.set.side_effect = AnalysisException("[CONFIG_NOT_AVAILABLE] Configuration a.b is not available.")
     with (
-        pytest.raises(ConfigurationError, match=r"does not let a\.b be set: \[CONFIG_NOT_AVAILABLE\]"),
-        session_options(session, {"a.b": "c"}),
+        pytest.raises(ConfigurationError, match=r"does not let a\.b be set: \[CONFIG_NOT_AVAILABLE\]") as raised,
+        session_options(serverless(), {"a.b": "c"}),
     ):
+        raise AssertionError
+    assert "Databricks serverless" in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_session_without_the_option_of_timestamps_is_written_in_with_ansi() -> None:
+    session = serverless()
+    with writing(session):
+        assert session.offered == {"spark.sql.ansi.enabled": "true"}
+    assert session.offered == {"spark.sql.ansi.enabled": "false"}
+    session.conf.unset.assert_not_called()
+
+
+def test_a_session_that_refuses_ansi_is_not_written_in() -> None:
+    session = serverless()
+    session.conf.set.side_effect = AnalysisException("[CONFIG_NOT_AVAILABLE] Configuration is not available.")
+    with pytest.raises(ConfigurationError, match=r"does not let spark\.sql\.ansi\.enabled be set"), writing(session):
         raise AssertionError
