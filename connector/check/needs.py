@@ -13,12 +13,14 @@ class Needs:
         spark: whether it starts Spark: Java, PySpark, and the checkpoint's folder.
         status: whether it serves the status page.
         compares: whether it reads the destination, for which some sinks start Spark.
+        tables: whether it reads Spanner's tables, whatever the configuration says.
     """
 
     sections: tuple[str, ...]
     spark: bool = False
     status: bool = False
     compares: bool = False
+    tables: bool = False
 
     @property
     def sink(self) -> bool:
@@ -30,10 +32,10 @@ _ALL = ("source", "spool", "envelope", "sink", "spark", "status", "drain_timeout
 NEEDS: Mapping[str, Needs] = {
     "run": Needs(_ALL, spark=True, status=True),
     "read": Needs(tuple(name for name in _ALL if name not in ("sink", "spark")), status=True),
-    "backfill": Needs(_ALL, spark=True),
+    "backfill": Needs(_ALL, spark=True, tables=True),
     "sink": Needs(_ALL, spark=True),
     "audit": Needs(("source", "spool")),
-    "verify": Needs(tuple(name for name in _ALL if name != "status"), compares=True),
+    "verify": Needs(tuple(name for name in _ALL if name != "status"), compares=True, tables=True),
 }
 """By the command's name; a reader on executors needs more: :func:`needs_of`."""
 

@@ -100,6 +100,10 @@ def verify_command(
         raise ConfigurationError(errors)
     delivers = repairing["repair"] and not repairing["dry_run"]
     loaded = load(config, sections_of("backfill" if delivers else "verify"))
+    if delivers and loaded.source.placements is not None:
+        raise ConfigurationError(
+            ["--repair: it reads rows by their keys, in every placement: with source.placements, repair by a backfill"]
+        )
     stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if delivers:
         refuse(loaded, NEEDS["backfill"])

@@ -1,12 +1,14 @@
 """The section ``source.backfill``: which rows are delivered as of one timestamp, before their changes."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
+
+from connector.errors import ConfigurationError
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _WHERE = re.compile(r"where\b", re.IGNORECASE)
@@ -38,6 +40,27 @@ class BackfillRules:
     def excludes(self, table: str) -> bool:
         """True if a backfill leaves a table out."""
         return any(fnmatchcase(table, pattern) for pattern in self.exclude)
+
+
+def check_bounded(placements: Collection[str] | None, tables: Iterable[str], conditions: Mapping[str, str]) -> None:
+    """Checks that no table is read whole where the stream is of some placements: tables are read in all placements.
+
+    Args:
+        placements: those of the stream; None for all.
+        tables: the names of the tables to read.
+        conditions: in SQL, by the names of tables.
+
+    Raises:
+        ConfigurationError: tables have no condition.
+    """
+    if placements is None:
+        return
+    if unbounded := sorted(set(tables).difference(conditions)):
+        names = ", ".join(unbounded)
+        what = f"source.placements: rows of {names} would be read in every placement: set source.backfill.where"
+        raise ConfigurationError(
+            [f"{what} for each of these tables, to a condition of the rows to read (TRUE for all)"]
+        )
 
 
 def _fault(condition: str) -> str:

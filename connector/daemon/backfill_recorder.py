@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from connector.check.backfilled_tables import conditions_of, conditions_of_continued
 from connector.check.starts import start_after
+from connector.config.backfill_rules import check_bounded
 from connector.config.values import parse_duration
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -46,15 +47,19 @@ class BackfillRecorder:
         """Records a backfill that continues no other, with the configured conditions; see :meth:`record`.
 
         Raises:
-            ConfigurationError: as of :func:`connector.check.backfilled_tables.conditions_of`.
+            ConfigurationError: as of :func:`connector.check.backfilled_tables.conditions_of`, or a table has none and
+                the stream is of some placements.
             SpannerCdcError: Spanner cannot be reached, or the disk refuses.
         """
-        return self.record(tables, after=after, why=why, conditions=conditions_of(self.stream))
+        conditions = conditions_of(self.stream)
+        check_bounded(self.stream.config.placements, (table.table for table in tables), conditions)
+        return self.record(tables, after=after, why=why, conditions=conditions)
 
     def continued(self, one: RecordedBackfill) -> Backfill:
         """The same backfill; or one of its unfinished tables at a new timestamp, if its own is lost or a table is gone.
 
         Raises:
+            ConfigurationError: as of :meth:`first`, of tables that are not read.
             SpoolError: another process has just continued it.
             SpannerCdcError: Spanner cannot be reached, or the disk refuses.
         """
@@ -65,6 +70,8 @@ class BackfillRecorder:
         gone = left.difference(table.table for table in tables)
         is_retained = self.stream.now <= one.document.timestamp + parse_duration(self.versions.period) or one.is_read
         is_sealed = one.document.is_repair and not one.progress.lost
+        if not (is_sealed or one.is_read):
+            check_bounded(self.stream.config.placements, (table.table for table in tables), conditions)
         is_same = not gone and (not changed or one.is_read)
         if is_sealed or (one.is_open and is_retained and is_same):
             kind = one.document.kind

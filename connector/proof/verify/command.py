@@ -6,11 +6,12 @@ compared a bucket at a time.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from connector.config import SourceConfig, resolve_timestamp
+from connector.config.backfill_rules import check_bounded
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.config.replicas import Replica
@@ -86,7 +87,8 @@ def verify(
         keys: gets the keys of the rows that differ.
 
     Raises:
-        ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table.
+        ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table, or one
+            is without a condition and the stream is of some placements.
         SpoolMismatchError: the spool holds another change stream, or is written with other rules for columns.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
@@ -101,6 +103,7 @@ def verify(
         raise ConfigurationError(
             ["source.tables: there is no table to compare: name tables that the change stream watches, with a key"]
         )
+    bounds = _bounds(config.source, tables)
     filled, filters = frozenset[int](), dict[str, tuple[str, ...]]()
     if options.against is None:
         spool = Spool.at(absolute(config.spool.path))
@@ -124,6 +127,7 @@ def verify(
             keys=keys,
             filled=filled,
             filters=filters,
+            bounds=bounds,
             captures_whole_rows=stream.captures_whole_rows,
         ) as comparison:
             comparison.report.keyless = keyless
@@ -150,6 +154,19 @@ def _chosen(stream: VerifiedStream, patterns: Sequence[str]) -> list[TableSchema
             ]
         )
     return [table for table in stream.tables if chosen.keeps(table.table)]
+
+
+def _bounds(source: SourceConfig, tables: Iterable[TableSchema]) -> Mapping[str, str]:
+    """The conditions of the rows to read, where the stream is of some placements; else there are none.
+
+    Raises:
+        ConfigurationError: a table has no condition.
+    """
+    if source.placements is None:
+        return {}
+    conditions = source.backfill.where if source.backfill is not None else {}
+    check_bounded(source.placements, (table.table for table in tables), conditions)
+    return conditions
 
 
 def _destination(config: Config, tables: Sequence[TableSchema]) -> Replica:

@@ -40,7 +40,7 @@ from connector.proof.verify.rows import (
 )
 from connector.proof.verify.source_rows import SourceRows, rows_by_key
 from connector.proof.verify.values import TableValues
-from connector.spanner.snapshot.queries import any_of, none_of
+from connector.spanner.snapshot.queries import all_of, any_of, none_of
 
 _SHOWN_ROWS = 1000
 """Rows after which progress may be shown."""
@@ -63,6 +63,7 @@ class Comparison:
             changed since, whether or not the destination keeps its history.
         filters: the conditions in SQL of the rows that backfills have delivered, for tables of which they have not
             delivered all; none if they have delivered no row. Other rows may be missing.
+        bounds: in SQL, by the names of tables, the conditions of the rows that may be read; all, of other tables.
         captures_whole_rows: whether a change has all columns, so that a row which has changed since the timestamp is
             right whatever it was before.
     """
@@ -76,6 +77,7 @@ class Comparison:
         keys: DifferingKeys | None = None,
         filled: Collection[int] = (),
         filters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        bounds: Mapping[str, str] = MappingProxyType({}),
         captures_whole_rows: bool = True,
     ) -> None:
         self._replica = replica
@@ -92,6 +94,7 @@ class Comparison:
         self._keys = keys
         self._filled = filled
         self._filters = filters
+        self._bounds = bounds
         self._is_sure_of_later = captures_whole_rows or replica.keeps_history
         self.report = VerifyReport(replica.name, timestamp, tuple(self._tables), missing_note=replica.missing_note)
 
@@ -228,12 +231,12 @@ class Comparison:
 
     def _source_rows(self, rows: SourceRows, table: TableSchema) -> Iterator[tuple[str, bytes, Columns]]:
         """Spanner's rows of a table: INSERT, or OMITTED if no backfill has delivered them, with their columns."""
-        conditions = self._filters.get(table.table)
+        conditions, bound = self._filters.get(table.table), self._bounds.get(table.table, "")
         parts = [(INSERT, "")]
         if conditions is not None:
             parts = [(INSERT, any_of(*conditions)), (OMITTED, none_of(*conditions))] if conditions else [(OMITTED, "")]
         for change, condition in parts:
-            for payload, columns in rows.rows(table, condition):
+            for payload, columns in rows.rows(table, all_of(bound, condition)):
                 yield change, payload, columns
 
     def _compare_digests(self, table: str, digests: Mapping[int, Digest]) -> None:

@@ -31,6 +31,11 @@ def any_of(*conditions: str) -> str:
     return " OR ".join(f"({condition})" for condition in conditions if condition)
 
 
+def all_of(*conditions: str) -> str:
+    """The condition of the rows that satisfy each of some conditions, as of :func:`any_of`."""
+    return " AND ".join(f"({condition})" for condition in conditions if condition)
+
+
 def none_of(*conditions: str) -> str:
     """The condition of the rows that satisfy none of some conditions: they are false, or NULL."""
     return f"NOT COALESCE({any_of(*conditions)}, FALSE)"

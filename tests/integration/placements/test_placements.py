@@ -120,6 +120,18 @@ def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp
     assert "there is no read function of placement 'mars'; known are: " in unknown.err + unknown.out.decode()
 
 
+def test_rows_of_other_placements_are_not_read_by_a_backfill(tmp_path: Path) -> None:
+    scenario = placed("googlesql")
+    with served(scenario) as sample:
+        path = configuration(tmp_path, sample, source={"placements": [DEFAULT], "backfill": True})
+        for command in ("check", "read", "backfill"):
+            done = run(command, path)
+            assert done.code == 2, done.err
+            assert "source.placements: rows of Albums, " in done.err, command
+            assert "would be read in every placement: set source.backfill.where" in done.err
+    assert not (tmp_path / "spool" / "backfills").exists()
+
+
 def test_a_spool_of_one_function_is_not_read_on_with_several(tmp_path: Path) -> None:
     scenario = placed("googlesql")
     plain = replace(scenario, placements=None)

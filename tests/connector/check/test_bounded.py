@@ -1,0 +1,110 @@
+"""Tables are read whole in every placement: where the stream is of some, each needs a condition of its rows."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from connector.check.conditions import errors_of_conditions
+from connector.check.needs import NEEDS
+from connector.config.backfill_rules import BackfillRules
+from connector.daemon.backfill_recorder import BackfillRecorder
+from connector.daemon.due_backfills import due_at_start, due_by_command
+from connector.errors import ConfigurationError
+from connector.proof.verify.command import VerifiedStream, VerifyOptions, verify
+from connector.proof.verify.comparison import Comparison
+from connector.reader.change_stream import OpenStream
+from connector.spanner.versions import RowVersions
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.records import backfills, spool_of, write_progress
+from tests.connector.reader.test_change_stream import STREAM
+from tests.connector.spool.backfill.builders import T, recorded, schema, spool_with_start
+from tests.integration.commands import run
+
+REFUSED = r"source\.placements: rows of B would be read in every placement: set source\.backfill\.where for each"
+ANY_CONFIG: Any = SimpleNamespace()
+PLACED: dict[str, object] = {"placements": ("europe",), "backfill": BackfillRules(where={"A": "Place = 'europe'"})}
+
+
+def stream(**source: object) -> OpenStream:
+    found = replace(STREAM.stream, tables=(schema("A"), schema("B")))
+    return replace(STREAM, stream=found, config=STREAM.config.model_copy(update=source))
+
+
+def recorder(folder: Path, opened: OpenStream) -> BackfillRecorder:
+    spool, header = spool_with_start(folder)
+    requests: Any = SimpleNamespace()  # none is sent
+    return BackfillRecorder(spool, header, opened, RowVersions("1h", {}), requests)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        due_at_start,
+        lambda one: due_by_command(one, ANY_CONFIG, ("B",), (), is_first=True),
+        lambda one: one.first([schema("B")], after=1, why="command"),  # of new tables
+    ],
+    ids=["start", "command", "new table"],
+)
+def test_no_backfill_begins_of_a_table_without_a_condition(
+    tmp_path: Path, begun: Callable[[BackfillRecorder], object]
+) -> None:
+    one = recorder(tmp_path, stream(**PLACED))
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        begun(one)
+    assert backfills(one.spool) == []
+
+
+def test_a_backfill_that_was_recorded_without_a_condition_does_not_continue_until_it_is_read(tmp_path: Path) -> None:
+    one = recorder(tmp_path, stream(placements=("europe",)))
+    document = recorded(one.spool, one.header, "A", "B", where={"A": "Place = 'europe'"})
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        one.continued(*backfills(one.spool))
+    read = tuple(TableProgress(table=name, state="read") for name in ("A", "B"))
+    write_progress(spool_of(one.spool, document.number), BackfillProgress(updated=T, tables=read))
+    assert one.continued(*backfills(one.spool)).number == document.number
+
+
+def test_check_names_the_tables_that_would_be_read_in_every_placement() -> None:
+    where = BackfillRules(exclude=("A",))
+    (line,) = errors_of_conditions(stream(placements=("europe",), backfill=where))
+    assert line.startswith("source.placements: rows of B would be read in every placement")
+    assert errors_of_conditions(stream(placements=("europe",))) == []
+    assert errors_of_conditions(stream(backfill=BackfillRules())) == []
+    for command, needs in NEEDS.items():
+        found = errors_of_conditions(stream(placements=("europe",)), reads_tables=needs.tables)
+        assert bool(found) == (command in ("backfill", "verify"))
+
+
+def test_verify_reads_no_table_without_a_condition() -> None:
+    config: Any = SimpleNamespace(sink=SimpleNamespace(type="files"), source=stream(**PLACED).config)
+    verified = VerifiedStream(STREAM.dialect, (schema("A"), schema("B")), T, captures_whole_rows=True)
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        verify(config, verified, VerifyOptions())
+
+
+def test_verify_reads_the_rows_that_satisfy_the_condition_whatever_backfills_have_delivered() -> None:
+    read = []
+
+    def rows(_: object, condition: str) -> list[object]:
+        read.append(condition)
+        return []
+
+    comparison: Any = SimpleNamespace(_filters={"B": ("x < 2",)}, _bounds={"A": "here", "B": "here"})
+    source: Any = SimpleNamespace(rows=rows)
+    for table in ("A", "B", "C"):
+        assert list(Comparison._source_rows(comparison, source, schema(table))) == []
+    assert read == ["(here)", "(here) AND ((x < 2))", "(here) AND (NOT COALESCE((x < 2), FALSE))", ""]
+
+
+def test_a_repair_is_refused_for_it_reads_rows_by_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "source: {project: p, instance: in, database: d, change_stream: S, placements: [europe]}\nspool: {path: s}\n"
+    )
+    done = run("verify", path, "--repair")
+    assert done.code == 2
+    assert "--repair: it reads rows by their keys, in every placement" in done.complaint
