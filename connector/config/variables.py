@@ -12,6 +12,9 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OPENING, _CLOSING = "\ue000\ue001", "\ue002"
 """As long as what they stand for, so that positions in messages are those of the file."""
 
+_SECRETS = re.compile(r"source\.columns\.hash\..*\.salt|status\.token")
+_BARE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+
 _MASKED = re.compile(f"{_OPENING}([A-Za-z_][A-Za-z0-9_]*){_CLOSING}")
 
 
@@ -31,7 +34,7 @@ def replaced(node: object, environment: Mapping[str, str], missing: list[str], w
     Args:
         node: a mapping, a list, or a value.
         environment: the variables.
-        missing: gets a message for each variable that there is not.
+        missing: gets a message for each variable that there is not, and for what only looks like one.
         where: the path of the option that holds the node.
     """
     if isinstance(node, dict):
@@ -45,6 +48,14 @@ def replaced(node: object, environment: Mapping[str, str], missing: list[str], w
         return [replaced(value, environment, missing, where) for value in node]
     if not isinstance(node, str):
         return node
+
+    if "${" in node and not where.startswith("spark.config."):  # Hadoop's options have variables of their own
+        missing.append(
+            f"{where}: it has ${{, but no variable: write ${{NAME}}, with letters, digits and underscores;"
+            " a default such as ${NAME:-x} is not possible"
+        )
+    elif _SECRETS.fullmatch(where) and _BARE.fullmatch(node):
+        missing.append(f"{where}: it would be a secret that begins with $: a variable is written ${{NAME}}")
 
     def value_of(match: re.Match[str]) -> str:
         if match[1] not in environment:

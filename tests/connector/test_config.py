@@ -226,6 +226,43 @@ def test_a_variable_in_a_section_that_a_command_does_not_need_need_not_exist(tmp
         load(path)
 
 
+@pytest.mark.parametrize("text", ["${NO_SUCH:-x}", "${NO_SUCH:?}", "${no-such}", "a/${}", "${"])
+def test_what_only_looks_like_a_variable_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    source = ", ".join(f"{name}: {value}" for name, value in SOURCE.items())
+    path.write_text(f"source: {{{source}}}\nspool: {{path: '{text}'}}\n")
+    with pytest.raises(ConfigurationError, match=r"spool\.path: it has \$\{, but no variable: write \$\{NAME\}, "):
+        load(path)
+
+
+def test_options_of_spark_and_values_of_variables_may_have_what_looks_like_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUE", "$a${b:-c}")
+    path = tmp_path / "c.yaml"
+    source = ", ".join(f"{name}: {value}" for name, value in SOURCE.items())
+    option = "spark.hadoop.hadoop.tmp.dir: '/tmp/${user.name}'"
+    path.write_text(
+        f"source: {{{source}}}\nspark: {{config: {{{option}}}}}\nstatus: {{token: '${{VALUE}}'}}\n", encoding="utf-8"
+    )
+    config = load(path)
+    assert config.spark.config == {"spark.hadoop.hadoop.tmp.dir": "/tmp/${user.name}"}
+    assert config.status.token == "$a${b:-c}"
+
+
+def test_a_secret_that_is_the_name_of_a_variable_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    source = ", ".join(f"{name}: {value}" for name, value in SOURCE.items())
+    columns = "columns: {hash: {Users.Email: {salt: $SALT_OF_COLUMNS}}}"
+    path.write_text(f"source: {{{source}, {columns}}}\nstatus: {{token: $TOKEN}}\n")
+    with pytest.raises(ConfigurationError) as raised:
+        load(path)
+    assert raised.value.errors == [
+        f"{path}: {option}: it would be a secret that begins with $: a variable is written ${{NAME}}"
+        for option in ("source.columns.hash.Users.Email.salt", "status.token")
+    ]
+
+
 def test_a_variable_that_is_missing_is_reported_with_its_option_but_not_in_a_comment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
