@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from connector.config.directed_reads import DirectedReads
 from connector.config.omni import OmniServer
@@ -17,6 +18,14 @@ def is_host_and_port(text: str) -> bool:
     """True for HOST:PORT, with a port from 1 to 65535."""
     found = _HOST_AND_PORT.fullmatch(text)
     return found is not None and 0 < int(found[2]) < 65536
+
+
+def is_loopback(host: str) -> bool:
+    """True for ``localhost`` and an address that only this machine reaches."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True)

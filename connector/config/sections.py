@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from connector.config.address import DatabaseAddress, is_host_and_port
+from connector.config.address import DatabaseAddress, is_host_and_port, is_loopback
 from connector.config.backfill_rules import BackfillRules
 from connector.config.columns import Columns
 from connector.config.directed_reads import DirectedReads
@@ -25,7 +25,7 @@ from connector.core.masking.rules import RulesFingerprint
 from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
-from connector.spool.storage.locations import absolute, checked, expanded, with_user_project
+from connector.spool.storage.locations import absolute, checked, expanded, named, with_user_project
 
 _SWITCH = TypeAdapter(bool)
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -387,7 +387,7 @@ class SparkConfig(Section):
     @field_validator("checkpoint")
     @classmethod
     def _location(cls, value: str) -> str:
-        return expanded(value)
+        return named(value)
 
     @field_validator("config", mode="before")
     @classmethod
@@ -418,3 +418,23 @@ class StatusConfig(Section):
     """The port; 0 for any that is free, which the log names."""
     token: str = Field(default="", repr=False)
     """Wanted as a bearer token of every client, but for the page itself, ``/healthz`` and ``/readyz``."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, value: str) -> str:
+        try:
+            if value.encode("idna"):
+                return value
+        except UnicodeError:
+            pass
+        raise ValueError(f"{value!r} is not an address of a machine: use 127.0.0.1 or 0.0.0.0")
+
+    @field_validator("token")
+    @classmethod
+    def _can_be_sent(cls, value: str, info: ValidationInfo) -> str:
+        value = value.strip()  # the line feed of a file; HTTP would not send it
+        if not value and not is_loopback(info.data.get("host", "")):
+            raise ValueError("it is empty, so that everyone could read the status: set it, or omit it")
+        if not value.isprintable():
+            raise ValueError("it has control characters, which no client can send")
+        return value

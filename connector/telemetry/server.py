@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from importlib import resources
-from ipaddress import ip_address
 
 import msgspec
 import orjson
@@ -22,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from yarl import URL
 
+from connector.config.address import is_loopback
 from connector.config.loading import Config
 from connector.config.sections import StatusConfig
 from connector.log import Log
@@ -62,7 +62,7 @@ async def serving(config: Config, metrics: ReaderMetrics) -> AsyncIterator[None]
     if port is None:
         yield
         return
-    if not _is_loopback(config.status.host) and not config.status.token:
+    if not is_loopback(config.status.host) and not config.status.token:
         _log.warning("the status page is open to the network: set status.token", host=config.status.host)
     _log.info("status page", url=f"http://{config.status.host}:{port}/")
     turning = asyncio.create_task(_turn(reporter), name="signs of life")
@@ -78,13 +78,6 @@ async def _turn(reporter: Reporter) -> None:
     while True:
         reporter.turned = time.monotonic()
         await asyncio.sleep(_TURN)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @lru_cache(maxsize=64)
@@ -193,7 +186,7 @@ class _Server:
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _is_loopback(self._config.host) and not self._is_own(request):
+        if is_loopback(self._config.host) and not self._is_own(request):
             raise web.HTTPForbidden(text="this Host header is not served\n")
         if request.path not in _OPEN and not self._has_token(request):
             raise web.HTTPUnauthorized(
@@ -210,7 +203,7 @@ class _Server:
     def _is_own(self, request: web.Request) -> bool:
         """True if a browser was sent here by our own address, and not by a name that resolves to it."""
         name = _host(request.headers.get(hdrs.HOST, ""))
-        return name == self._config.host or _is_loopback(name)
+        return name == self._config.host or is_loopback(name)
 
     async def _health(self, _: web.Request) -> web.Response:
         return _verdict(self._reporter.stuck())

@@ -3,6 +3,7 @@
 import re
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,6 +262,39 @@ def test_a_secret_that_is_the_name_of_a_variable_is_refused(tmp_path: Path) -> N
         f"{path}: {option}: it would be a secret that begins with $: a variable is written ${{NAME}}"
         for option in ("source.columns.hash.Users.Email.salt", "status.token")
     ]
+
+
+@pytest.mark.parametrize("option", ["spool.path", "spark.checkpoint", "sink.path", "sink.dead_letters"])
+@pytest.mark.parametrize("sink", ["files", "tables"])
+def test_an_empty_path_is_refused(sink: str, option: str) -> None:
+    section, name = option.split(".")
+    node: dict[str, Any] = {"source": SOURCE, "sink": {"type": sink}}
+    for text in ("", " "):
+        node.setdefault(section, {})[name] = text
+        with pytest.raises(ConfigurationError) as raised:
+            validated(node)
+        assert str(raised.value) == f"{option}: it is empty: name a folder, or omit it"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ({"host": "0.0.0.0", "token": ""}, "status.token: it is empty, so that everyone could read the status"),
+        ({"host": "0.0.0.0", "token": " \n"}, "status.token: it is empty, so that everyone could read the status"),
+        ({"token": "a\nb"}, "status.token: it has control characters, which no client can send"),
+        ({"host": "a..b"}, "status.host: 'a..b' is not an address of a machine: use 127.0.0.1 or 0.0.0.0"),
+        ({"host": ""}, "status.host: '' is not an address of a machine"),
+    ],
+)
+def test_a_status_page_that_would_be_open_or_closed_to_all_is_refused(status: dict[str, str], error: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(error)):
+        validated({"source": SOURCE, "status": status})
+
+
+def test_a_token_is_without_the_line_feed_of_its_file() -> None:
+    assert validated({"source": SOURCE, "status": {"host": "0.0.0.0", "token": "abc\n"}}).status.token == "abc"
+    assert validated({"source": SOURCE, "status": {"host": "0.0.0.0"}}).status.token == ""
+    assert validated({"source": SOURCE, "status": {"token": ""}}).status.token == ""
 
 
 def test_a_variable_that_is_missing_is_reported_with_its_option_but_not_in_a_comment(

@@ -124,4 +124,15 @@ def checked(path: str) -> str:
         bucket_and_prefix(path)
     elif "://" in path:
         raise ValueError(f"{path!r}: this version takes a local path or gs://bucket/prefix")
+    return named(path)
+
+
+def named(path: str) -> str:
+    """The path of an option, with the home folder for a leading ``~``.
+
+    Raises:
+        ValueError: it is empty, or there is no such home folder.
+    """
+    if not path.strip():  # a variable that is set to nothing
+        raise ValueError("it is empty: name a folder, or omit it")
     return expanded(path)

@@ -11,7 +11,7 @@ from connector.config.sections import Section
 from connector.config.sinks import SinkConfig
 from connector.config.values import Duration
 from connector.core.timestamps import SECOND
-from connector.spool.storage.locations import absolute, expanded
+from connector.spool.storage.locations import absolute, named
 
 Format = Literal["delta", "iceberg", "parquet"]
 Mode = Literal["merge", "append", "history"]
@@ -61,7 +61,7 @@ class TablesConfig(SinkConfig):
     @field_validator("path")
     @classmethod
     def _location(cls, value: str | None) -> str | None:
-        return None if value is None else expanded(value)
+        return None if value is None else named(value)
 
     @field_validator("database")
     @classmethod
