@@ -20,6 +20,11 @@ def is_host_and_port(text: str) -> bool:
     return found is not None and 0 < int(found[2]) < 65536
 
 
+def is_host(text: str) -> bool:
+    """True for HOST, or HOST:PORT."""
+    return is_host_and_port(text) or is_host_and_port(f"{text}:1")
+
+
 def is_loopback(host: str) -> bool:
     """True for ``localhost`` and an address that only this machine reaches."""
     try:

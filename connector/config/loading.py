@@ -156,23 +156,33 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
         hint = advice(error, access="read")
         what = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         raise ConfigurationError([f"{path}: {what}{f'. {hint}' if hint else ''}"]) from error
-    try:
-        node = yaml.load(masked(text), _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
-    if not isinstance(node, dict):
-        raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
     missing: list[str] = []
-    options = replaced(node, os.environ, missing)
-    assert isinstance(options, dict), "a mapping stays one"
-    if sections is not None:
-        unneeded = Config.model_fields.keys() - {*sections(options)}
-        missing = []
-        options = replaced({name: value for name, value in node.items() if name not in unneeded}, os.environ, missing)
-        assert isinstance(options, dict), "a mapping stays one"
+    try:
+        options = _parsed(text, sections, missing)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError([f"{path} is not YAML: {_fault_of_yaml(error)}"]) from None
+    if not isinstance(options, dict):
+        raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
     if missing:
         raise ConfigurationError([f"{path}: {one}" for one in missing])
     return validated(options).read_from(path)
+
+
+def _parsed(
+    text: str, sections: Callable[[Mapping[str, object]], Collection[str]] | None, missing: list[str]
+) -> object:
+    """The options of a file, without the sections that are not needed.
+
+    Raises:
+        yaml.YAMLError: it is not YAML; a ValueError and a RecursionError say so, too.
+    """
+    node: object = yaml.load(masked(text), _Loader)  # noqa: S506 - a SafeLoader
+    options = replaced(node, os.environ, missing)
+    if sections is None or not (isinstance(node, dict) and isinstance(options, dict)):
+        return options
+    unneeded = Config.model_fields.keys() - {*sections(options)}
+    missing.clear()
+    return replaced({name: value for name, value in node.items() if name not in unneeded}, os.environ, missing)
 
 
 def validated(node: dict[str, object]) -> Config:
@@ -194,6 +204,8 @@ def _fault_of_yaml(error: Exception) -> str:
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
     if isinstance(error, yaml.reader.ReaderError):
         return f"position {error.position}: {error.reason}"
+    if isinstance(error, RecursionError):
+        return "an alias is a part of what it stands for, or values are nested too deeply"
     return "it holds a date or a number that does not exist"
 
 
@@ -228,7 +240,13 @@ def _options(sections: Sequence[str], node: Mapping[str, object]) -> list[str]:
     for name in sections:
         if not (isinstance(model, type) and issubclass(model, Section) and name in model.model_fields):
             return []
-        given = node.get(name)
-        kind = given.get("type", DEFAULT_SINK) if isinstance(given, dict) else DEFAULT_SINK
-        model = sink_type(str(kind)).config_type if name == "sink" else model.model_fields[name].annotation
+        model = _sink_options(node.get(name)) if name == "sink" else model.model_fields[name].annotation
     return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []
+
+
+def _sink_options(given: object) -> type[SinkConfig] | None:
+    """The model of the section ``sink``; None if its type is not known, which is an error of its own."""
+    kind = given.get("type", DEFAULT_SINK) if isinstance(given, dict) else DEFAULT_SINK
+    with suppress(ConfigurationError):
+        return sink_type(str(kind)).config_type
+    return None

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from connector.config.address import DatabaseAddress, is_host_and_port, is_loopback
+from connector.config.address import DatabaseAddress, is_host, is_host_and_port, is_loopback
 from connector.config.backfill_rules import BackfillRules
 from connector.config.columns import Columns
 from connector.config.directed_reads import DirectedReads
@@ -92,6 +92,8 @@ class ServerOptions(Section):
     @classmethod
     def _is_given_with_omni(cls, value: str | None, info: ValidationInfo) -> str | None:
         if _edition(info) != "omni":
+            if value and not is_host(value):  # which may be a URL with a password
+                raise ValueError("it is not the address of an endpoint: write HOST or HOST:PORT")
             return value
         if not value:
             raise ValueError("is needed with edition omni: the server's HOST:PORT")

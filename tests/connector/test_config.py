@@ -328,6 +328,30 @@ def test_an_unknown_option_is_reported_with_the_one_that_was_meant(node: dict[st
     assert found.endswith(f"; did you mean {meant}?")
 
 
+def test_a_type_of_sink_that_there_is_not_hides_no_other_error() -> None:
+    found = errors(source=SOURCE, sink={"type": "bogus"}, foo=1, spool={"pth": 1})
+    assert [error.split(":")[0] for error in found] == ["spool.pth", "sink.type", "foo"]
+    assert found[0].endswith("did you mean spool.path?")
+
+
+def test_an_alias_within_itself_is_no_internal_error(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("source: &a {project: *a}\n")
+    with pytest.raises(ConfigurationError, match="is not YAML: an alias is a part of what it stands for"):
+        load(path)
+
+
+@pytest.mark.parametrize("endpoint", ["https://user:pw@host/", "user@host", "host:0", "host:1:2", "dns:///host", "a b"])
+def test_an_endpoint_that_is_no_host_is_refused_and_not_repeated(endpoint: str) -> None:
+    (error,) = errors(source={**SOURCE, "endpoint": endpoint})
+    assert error == "source.endpoint: it is not the address of an endpoint: write HOST or HOST:PORT"
+
+
+@pytest.mark.parametrize("endpoint", [None, "", "spanner.us-central1.rep.googleapis.com", "host:443", "[::1]:9"])
+def test_an_endpoint_is_a_host_with_or_without_a_port(endpoint: str | None) -> None:
+    assert validated({"source": {**SOURCE, "endpoint": endpoint}}).source.endpoint == endpoint
+
+
 def test_an_option_like_no_other_comes_without_a_suggestion() -> None:
     assert errors(source=SOURCE, spool={"zzzz": 1}) == ["spool.zzzz: there is no such option"]
 
