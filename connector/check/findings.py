@@ -139,7 +139,7 @@ async def check_sink(config: Config) -> None:
 def _errors_of_buckets(config: Config, needs: Needs) -> list[str]:
     """Buckets that the command cannot use, and dead letters where executors cannot write them."""
     errors = _errors_of_bucket("spool.path", config.spool.path, None)
-    for location in sink_locations(config, needs):
+    for location in (one for one in sink_locations(config, needs) if not one.by_spark):
         errors += _errors_of_bucket(location.option, location.path, location.endpoint)
     local = needs.sink and not in_cloud_storage(config.sink.dead_letters)
     if needs.spark and local and not config.spark.master.startswith("local"):

@@ -61,7 +61,7 @@ def offline_errors(config: Config, needs: Needs, *, starts: bool = False) -> lis
     errors = [*_errors_of_libraries(config, needs), *_errors_of_shared_folders(folders)]
     if (emulator := config.source.emulator_host) and (problem := emulator_problem(emulator, "source")):
         errors.append(problem)
-    for one in folders:
+    for one in (folder for folder in folders if not folder.by_spark):
         errors += errors_of_folder(one.option, one.path, needs_room=not (starts and Path(one.path).exists()))
     if _starts_spark(config, needs):
         errors += _errors_of_java()
@@ -144,7 +144,8 @@ def _errors_of_libraries(config: Config, needs: Needs) -> Iterator[str]:
     if needs.sink:
         extras = sink_type(config.sink.type).extras(config.sink)
         wanted |= {extra: (f"sink.type: {config.sink.type}", modules) for extra, modules in extras.items()}
-        locations |= {one.option: one.path for one in sink_type(config.sink.type).locations(config.sink)}
+        places = sink_type(config.sink.type).locations(config.sink)
+        locations |= {one.option: one.path for one in places if not one.by_spark}
         if config.source.complete_rows:  # the sink's tasks read Spanner
             wanted["reader"] = ("source.complete_rows", EXTRAS["reader"])
     for option, path in locations.items():

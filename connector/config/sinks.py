@@ -107,11 +107,19 @@ C = TypeVar("C", bound=SinkConfig)
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A path of the local disk or of Cloud Storage that a sink writes below, and the option that holds it."""
+    """A path that a sink writes below, and the option that holds it.
+
+    Attributes:
+        option: its name, such as ``sink.path``.
+        path: of the local disk or of Cloud Storage.
+        endpoint: an emulator's address, or None.
+        by_spark: whether Spark's file systems write it, which may mean another place by the path than this machine.
+    """
 
     option: str
     path: str
     endpoint: str | None = None
+    by_spark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,9 @@ class TablesSink(SparkSinkType[TablesConfig]):
         return {"sink.format": sink.format, "sink.path": sink.options.where, "sink.mode": sink.mode}
 
     def locations(self, sink: TablesConfig) -> Sequence[Location]:
-        """Dead letters: Spark's own file systems write the tables."""
-        return [Location("sink.dead_letters", sink.dead_letters)]
+        """Dead letters, and the folder of tables, which Spark's own file systems write."""
+        tables = [] if sink.path is None else [Location("sink.path", sink.path, by_spark=True)]
+        return [*tables, Location("sink.dead_letters", sink.dead_letters)]
 
     def library_errors(self, sink: TablesConfig, spark: SparkConfig) -> Sequence[str]:
         """The error of an installed Spark that has no library of the format."""

@@ -1,5 +1,6 @@
 """Errors that end `run` and `read` before they open anything, and the needs of each command in `check`."""
 
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -219,6 +220,17 @@ def test_run_refuses_folders_that_are_one_or_inside_each_other(
     with pytest.raises(ConfigurationError) as caught:
         offline.refuse(config(**sections), NEEDS["run"])
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["gs://bucket", "hdfs:///data", "/data"])
+def test_tables_in_a_folder_of_another_purpose_are_refused_wherever_it_is(place: str, tmp_path: Path) -> None:
+    shared = {"spool": {"path": str(tmp_path / "spool")}, "spark": {"checkpoint": f"{place}/c"}}
+    for path in (f"{place}/c", f"{place}/c/lake"):
+        found = offline.offline_errors(config(sink={"type": "tables", "path": path}, **shared), NEEDS["run"])
+        (line,) = [one for one in found if "folder of its own" in one]
+        assert {"sink.path", "spark.checkpoint"} <= set(re.findall(r"[a-z]+\.[a-z]+", line))
+    apart = offline.offline_errors(config(sink={"type": "tables", "path": f"{place}/lake"}, **shared), NEEDS["run"])
+    assert not [one for one in apart if one.startswith("sink.path")], "whether Spark can write it is not known here"
 
 
 def test_folders_side_by_side_are_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
