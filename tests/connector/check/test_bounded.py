@@ -1,7 +1,6 @@
 """Tables are read whole in every placement: where the stream is of some, each needs a condition of its rows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,17 +9,23 @@ import pytest
 
 from connector.check.conditions import errors_of_conditions
 from connector.check.needs import NEEDS
+from connector.config import SourceConfig
 from connector.config.backfill_rules import BackfillRules
+from connector.core.dialects import GOOGLESQL
+from connector.core.filters import RecordFilter
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.due_backfills import due_at_start, due_by_command
+from connector.envelope.envelope import Source
 from connector.errors import ConfigurationError
 from connector.proof.verify.command import VerifiedStream, VerifyOptions, verify
 from connector.proof.verify.comparison import Comparison
 from connector.reader.change_stream import OpenStream
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream
 from connector.spanner.versions import RowVersions
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, spool_of, write_progress
-from tests.connector.reader.test_change_stream import STREAM
+from tests.connector.builders import address_of
 from tests.connector.spool.backfill.builders import T, recorded, schema, spool_with_start
 from tests.integration.commands import run
 
@@ -30,8 +35,16 @@ PLACED: dict[str, object] = {"placements": ("europe",), "backfill": BackfillRule
 
 
 def stream(**source: object) -> OpenStream:
-    found = replace(STREAM.stream, tables=(schema("A"), schema("B")))
-    return replace(STREAM, stream=found, config=STREAM.config.model_copy(update=source))
+    config = SourceConfig(project="p", instance="in", database="d", change_stream="s")
+    return OpenStream(
+        SpannerClient(address_of("projects/p/instances/in/databases/d")),
+        config.model_copy(update=source),
+        GOOGLESQL,
+        ChangeStream("s", "7d", "NEW_ROW", "MUTABLE_KEY_RANGE", (schema("A"), schema("B"))),
+        Source("p", "in", "d", "s", "d"),
+        RecordFilter((), (), ()),
+        T,
+    )
 
 
 def recorder(folder: Path, opened: OpenStream) -> BackfillRecorder:
@@ -81,7 +94,7 @@ def test_check_names_the_tables_that_would_be_read_in_every_placement() -> None:
 
 def test_verify_reads_no_table_without_a_condition() -> None:
     config: Any = SimpleNamespace(sink=SimpleNamespace(type="files"), source=stream(**PLACED).config)
-    verified = VerifiedStream(STREAM.dialect, (schema("A"), schema("B")), T, captures_whole_rows=True)
+    verified = VerifiedStream(GOOGLESQL, (schema("A"), schema("B")), T, captures_whole_rows=True)
     with pytest.raises(ConfigurationError, match=REFUSED):
         verify(config, verified, VerifyOptions())
 
