@@ -10,7 +10,7 @@ from connector.core.timestamps import format_rfc3339, parse
 from connector.daemon.states.report import spool_of
 from connector.errors import ConfigurationError
 from connector.spool import gaps
-from connector.spool.consumers import forget
+from connector.spool.backfill.forgetting import forget_everywhere
 from connector.spool.gaps import GapRecord
 from connector.spool.reading import Spool
 
@@ -34,7 +34,7 @@ def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | 
         print_report({"gap": gap.model_dump(mode="json")}, _said(gap), as_json=as_json)
         return
     if forgotten is not None:
-        forget(spool, forgotten)
+        forget_everywhere(spool, forgotten, now=time.time_ns())
         print_report({"forgotten": forgotten}, f"forgot consumer {forgotten}", as_json=as_json)
         return
     report = reports.spool_report(spool)

@@ -19,6 +19,7 @@ DEFAULT = "default"
 
 STARTED, DESTINATION, REPORT, KEPT, START, MADE = ".begun", ".destination", ".report", ".kept", ".start", ".tables"
 MINUTES, EQUAL, MAINTENANCE = ".minutes", ".equal", ".maintenance"
+PACE, RELEASED, LOADED = ".pace", ".released", ".loaded"
 """The endings of what a sink keeps beside its consumer's record; not .json, which would be a consumer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -92,20 +93,26 @@ def record(spool: Spool, name: str, epoch: int, *, now: int, at: str = "") -> Co
     return consumer
 
 
+def is_recorded(spool: Spool, name: str) -> bool:
+    """True if a spool has a record of a consumer.
+
+    A sink that ended before its first epoch is no consumer, but may have recorded something, such as its failure.
+    """
+    return find(spool, checked_name(name)) is not None or any(map(spool.storage.exists, _records(name)))
+
+
 def forget(spool: Spool, name: str) -> None:
     """Removes a consumer, so that it no longer keeps epochs from being pruned, and all records of a sink.
 
-    A sink that ended before its first epoch is no consumer, but may have recorded something, such as its failure.
+    Those in the spools of backfills stay: :func:`connector.spool.backfill.forgetting.forget_everywhere`.
 
     Raises:
         SpoolError: there is no such consumer.
     """
-    endings = (STARTED, DESTINATION, REPORT, KEPT, START, MADE, MINUTES, EQUAL, MAINTENANCE)
-    recorded = [f"consumers/{name}{ending}" for ending in endings]
-    if find(spool, checked_name(name)) is None and not any(map(spool.storage.exists, recorded)):
+    if not is_recorded(spool, name):
         known = ", ".join(consumer.consumer for consumer in consumers(spool)) or "none"
         raise SpoolError(f"the spool at {spool.path} has no consumer {name!r}", hint=f"Registered: {known}.")
-    spool.storage.delete(_path(name), *recorded)
+    spool.storage.delete(_path(name), *_records(name))
 
 
 def withdraw(spool: Spool, name: str) -> None:
@@ -127,3 +134,9 @@ def claimed(spool: Spool, name: str) -> Iterator[Callable[[], None]]:
 
 def _path(name: str) -> str:
     return f"consumers/{name}.json"
+
+
+def _records(name: str) -> list[str]:
+    """The paths of what a sink keeps beside its consumer's record."""
+    endings = (STARTED, DESTINATION, REPORT, KEPT, START, MADE, MINUTES, EQUAL, MAINTENANCE, PACE, RELEASED, LOADED)
+    return [f"consumers/{name}{ending}" for ending in endings]

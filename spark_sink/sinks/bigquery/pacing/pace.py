@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from connector.core.timestamps import SECOND
+from connector.spool.consumers import LOADED, PACE, RELEASED
 from connector.spool.lifecycle import state_of
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, to_json
@@ -208,14 +209,14 @@ class Pace:
 
     def _save(self) -> None:
         if abs(self._clock() - self._saved_at) >= self._spool.storage.rewrite_interval * SECOND:
-            self._spool.storage.replace(f"consumers/{self._name}.pace", to_json(self._read()))
+            self._spool.storage.replace(f"consumers/{self._name}{PACE}", to_json(self._read()))
             self._saved_at = self._clock()
 
     def _read(self) -> _Document:
         if self._known is None:
             try:
                 self._known = self._spool.document(
-                    f"consumers/{self._name}.pace", _Document, "it does not record what was spent"
+                    f"consumers/{self._name}{PACE}", _Document, "it does not record what was spent"
                 )
             except FileNotFoundError:
                 self._known = _Document(paid_until=0, begun=0)
@@ -247,11 +248,11 @@ def _held(epochs: Iterable[EpochWeight]) -> int:
 
 
 def _released_by(name: str) -> str:
-    return f"consumers/{name}.released"
+    return f"consumers/{name}{RELEASED}"
 
 
 def _loaded_by(name: str) -> str:
-    return f"consumers/{name}.loaded"
+    return f"consumers/{name}{LOADED}"
 
 
 def release(spool: Spool, *, name: str = CONSUMER) -> int:

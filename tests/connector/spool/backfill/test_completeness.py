@@ -1,10 +1,15 @@
 """The tables of a sink that lack what was committed before it started."""
 
+import pytest
+
+from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.completeness import complete_as_of, incomplete_tables
 from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
 from connector.spool.backfill.equal_tables import keep_equal
+from connector.spool.backfill.forgetting import forget_everywhere
 from connector.spool.backfill.records import backfills, spool_of, write_progress
+from connector.spool.destinations import Destination, keep_destination
 from connector.spool.reading import Spool
 from connector.spool.sink_start import SinkStart, write_start
 from tests.connector.spool.backfill.builders import T, recorded, spool_with_start
@@ -64,3 +69,50 @@ def test_a_table_that_a_repair_has_left_equal_is_complete_as_of_the_comparison(s
     assert complete_as_of(spool, "files", backfills(spool)) == {"A": T + 1000, "B": T + 1000}
     consumers.forget(spool, "files")
     assert complete_as_of(spool, "files", []) == {}
+
+
+def test_a_sink_that_is_forgotten_lacks_what_a_backfill_delivered_before(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B")
+    for name in ("tables", "second"):
+        write_start(spool, name, SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    delivered(spool, 1, {"A": "done", "B": "done"}, "tables", "second")
+    forget_everywhere(spool, "tables", now=T)
+    write_start(spool, "tables", SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    assert incomplete_tables(spool, "tables") == {"A": T, "B": T}
+    assert incomplete_tables(spool, "second") == {}
+    assert not backfills(spool)[0].progress.lost, "it is done"
+
+
+def test_what_is_left_of_a_backfill_is_read_again_once_its_sink_is_forgotten(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B")
+    delivered(spool, 1, {"A": "done", "B": "read"}, "query", "files")
+    consumers.record(spool, "query", 5, now=T)
+    keep_destination(spool, "files", Destination(type="files", options={"sink.path": "/out"}))
+    forget_everywhere(spool, "query", now=T)
+    assert backfills(spool)[0].is_open, "a query of a user's own is no sink"
+    forget_everywhere(spool, "files", now=T)
+    (one,) = backfills(spool)
+    assert (one.progress.lost, one.progress.unfinished) == (True, ("B",))
+    assert consumers.consumers(one.spool) == []
+    with pytest.raises(SpoolError, match="has no consumer 'files'"):
+        forget_everywhere(spool, "files", now=T)
+
+
+def test_a_backfill_of_which_a_forgotten_sink_has_nothing_continues(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A")
+    keep_destination(spool, "files", Destination(type="files", options={"sink.path": "/out"}))
+    consumers.register(spool_of(spool, 1), "files", now=T)
+    forget_everywhere(spool, "files", now=T)
+    assert backfills(spool)[0].is_open
+
+
+def test_no_record_of_a_sink_that_is_forgotten_stays(spool_path: str) -> None:
+    spool, _ = spool_with_start(spool_path)
+    for ending in ("json", "pace", "released", "loaded", "maintenance", "equal", "start"):
+        spool.storage.replace(f"consumers/tables.{ending}", b"{}")
+    consumers.record(spool, "tables", 5, now=T)
+    forget_everywhere(spool, "tables", now=T)
+    assert spool.storage.list("consumers") == []

@@ -1,0 +1,32 @@
+"""The end of a consumer: its records in a change stream's spool, and in those of the backfills that it was to get."""
+
+from connector.spool.backfill.records import backfills, mark_lost
+from connector.spool.consumers import DESTINATION, REPORT, checked_name, find, forget, is_recorded
+from connector.spool.reading import Spool
+
+
+def forget_everywhere(spool: Spool, name: str, *, now: int) -> None:
+    """Removes a consumer, so that it keeps no epoch from being pruned, and all that a sink has recorded.
+
+    A backfill that the sink has got a part of is lost: the next run reads its tables again, since what was delivered is
+    no longer in its spool.
+
+    Args:
+        spool: the change stream's, or one of a backfill.
+        name: the consumer's.
+        now: Unix nanoseconds.
+
+    Raises:
+        SpoolError: there is no such consumer, or the spool cannot be read or written.
+    """
+    is_sink = any(spool.storage.exists(f"consumers/{checked_name(name)}{ending}") for ending in (DESTINATION, REPORT))
+    is_found = False
+    for one in backfills(spool):
+        known = find(one.spool, name)
+        if is_sink and known is not None and known.epoch > 0 and one.is_open:
+            mark_lost(one.spool, f"sink {name} was forgotten, which had got some of the rows", now=now)
+        if is_recorded(one.spool, name):
+            is_found = True
+            forget(one.spool, name)
+    if not is_found or is_recorded(spool, name):  # the stream's last: whoever is killed before can repeat it
+        forget(spool, name)
