@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
+from connector.spool.sink_start import start_of_sink
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.cuts.table import CutRow, SinkCuts, cut_of, cuts_table
@@ -106,7 +107,8 @@ class BigQueryCuts(CutStore):
         names = {record.source: name.partition(".")[2] for name, record in made.items()}
         row = CutRow(cut, self._sink, self._options.mode, names)
         if self._options.mode == MERGE_LOAD:
-            job_id = row.job_id(self._path)
+            start = start_of_sink(self._spool, self._sink)
+            job_id = row.job_id(self._path, start.id if start else "")
             self._client.merge(row.insert_statement(self._path), self._table.dataset, self._table.name, job_id=job_id)
             return
         writer = BigQueryWriter(self._target, self._table)

@@ -134,9 +134,15 @@ class CutRow:
         names = ", ".join(f"`{field.name}`" for field in _FIELDS)
         return f"INSERT INTO `{path}` ({names}) VALUES ({', '.join(values)})"
 
-    def job_id(self, path: str) -> str:
-        """The id of the job that adds the row: the same for the same tables in the same state."""
-        digest = blake2b(f"{path} {self._sink} {self._cut.spool_id} {self._cut.epoch}".encode(), digest_size=16)
+    def job_id(self, path: str, start: str = "") -> str:
+        """The id of the job that adds the row: the same for the same tables in the same state.
+
+        Args:
+            path: of the table of the cuts.
+            start: the id of the sink's start; empty if an older program has started it.
+        """
+        named = " ".join([path, self._sink, self._cut.spool_id, str(self._cut.epoch), *filter(None, [start])])
+        digest = blake2b(named.encode(), digest_size=16)
         digest.update(repr(self._tables).encode())
         return f"spanner_cdc_cut_{digest.hexdigest()}"
 

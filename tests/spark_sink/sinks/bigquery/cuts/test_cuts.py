@@ -7,10 +7,12 @@ import orjson
 import pytest
 
 from connector.config import validated
+from connector.config.sink_start import keep_start
 from connector.config.sinks import WatchedStream, sink_type
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError
+from connector.spool import consumers
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.sinks.bigquery.cuts.store import BigQueryCuts
 from spark_sink.sinks.bigquery.cuts.table import CutRow, bound_of, cuts_table
@@ -19,7 +21,7 @@ from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from tests.connector.builders import column
 from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.sinks.bigquery.cuts.cut_runs import CutScenario, deliver
-from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE, Checkpoint
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, MakeScenario, Scenario, Sealing, killed_at
 from tests.spark_sink.spools import KEY, NAME, START, record
 
@@ -153,6 +155,22 @@ def test_the_statement_that_notes_bigquerys_clock_is_one_insert() -> None:
         " ('B', '', 'it\\'s stopped:\\n\\'why\\'')])"
     )
     assert row.job_id("p.d._cuts") == row.job_id("p.d._cuts") != row.job_id("p.e._cuts")
+
+
+def test_a_sink_that_is_forgotten_adds_the_rows_of_its_cuts_to_a_new_table(
+    local_bigquery: LocalBigQuery, make_scenario: MakeScenario
+) -> None:
+    scenario = make_scenario(local_bigquery, "merge-load")
+    scenario.maker.seal(record(START + SECOND, [1]))
+    spool = scenario.maker.spool
+    for _ in range(2):
+        keep_start(spool, "bigquery", "oldest", by_minute=False, now=START)
+        deliver(scenario)
+        assert [row["epoch"] for row in rows(scenario)] == [1]
+        consumers.forget(spool, "bigquery")
+        scenario.checkpoint = Checkpoint([])
+        scenario.query("DROP TABLE `{}._cuts`")
+        scenario.query("DROP TABLE `{}.Singers`")
 
 
 def test_with_a_dataset_for_each_schema_the_cuts_are_in_the_default_schemas() -> None:
