@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut
 from spark_sink.sinks.tables.config import TableOptions
-from spark_sink.sinks.tables.cuts.cuts_table import COLUMNS, cut_of, row_of
+from spark_sink.sinks.tables.cuts.cuts_table import COLUMNS, cut_of, deletes_of, row_of
 from spark_sink.sinks.tables.cuts.delta_versions import DeltaVersions
 from spark_sink.sinks.tables.cuts.iceberg_versions import IcebergVersions
 from spark_sink.sinks.tables.cuts.versions import Versions
@@ -89,7 +89,7 @@ class CutRecords(CutStore):
     def publish(self, cut: PublishedCut) -> None:
         """Appends a row."""
         versions = {table_name(name): int(one.version) for name, one in cut.tables.items() if one.version}
-        deletes = self._options.deletes if self._options.mode == "merge" else None
+        deletes = deletes_of(self._options.mode, self._options.deletes)
         with writing(self._spark):
             if not self._is_there:
                 properties = _PROPERTIES[self._options.format]

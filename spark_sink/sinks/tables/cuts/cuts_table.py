@@ -46,13 +46,18 @@ SCHEMA = pa.schema(
 """The same in Arrow."""
 
 
+def deletes_of(mode: str, deletes: str) -> str | None:
+    """The sink's ``deletes`` for a cut; None if its tables have a row for each change, also for a DELETE."""
+    return None if mode == "append" else deletes
+
+
 def row_of(cut: PublishedCut, sink: str, deletes: str | None) -> pa.Table:
     """A published cut as a row.
 
     Args:
         cut: the published cut.
         sink: the sink's name.
-        deletes: how the sink treats deleted rows; None if its tables have a row for each change.
+        deletes: as of :func:`deletes_of`.
     """
     tables = [
         {

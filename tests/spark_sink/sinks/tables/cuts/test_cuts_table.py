@@ -4,7 +4,7 @@ import pytest
 
 from connector.core.timestamps import parse
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
-from spark_sink.sinks.tables.cuts.cuts_table import cut_of, row_of, text_of
+from spark_sink.sinks.tables.cuts.cuts_table import cut_of, deletes_of, row_of, text_of
 from spark_sink.sinks.tables.cuts.vacuumed import DeltaCommit, is_vacuumed
 from spark_sink.sinks.tables.reserved_names import kept_names
 
@@ -63,6 +63,21 @@ def test_a_version_is_vacuumed_if_its_files_were_replaced_longer_ago_than_the_re
     later: list[DeltaCommit], expected: bool
 ) -> None:
     assert is_vacuumed(later[::-1]) is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "deletes", "expected"),
+    [
+        ("merge", "apply", "apply"),
+        ("merge", "flag", "flag"),
+        ("history", "apply", "apply"),
+        ("append", "apply", None),
+    ],
+)
+def test_a_cut_says_whether_deleted_rows_are_kept_only_for_a_backfill(
+    mode: str, deletes: str, expected: str | None
+) -> None:
+    assert deletes_of(mode, deletes) == expected
 
 
 def test_no_table_can_have_the_name_of_the_table_of_cuts() -> None:
