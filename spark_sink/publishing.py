@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from connector.config.backfill_rules import BackfillRules
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.completeness import complete_as_of, tables_to_fill
+from connector.spool.backfill.completeness import complete_as_of, tables_to_fill, tables_without_backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
@@ -168,7 +169,7 @@ class _Incompleteness:
     sink: str
     report: SinkReport
     start: SinkStart | None
-    is_backfilled: bool
+    rules: BackfillRules | None
     backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
     unsettled: frozenset[str]
@@ -184,7 +185,7 @@ class _Incompleteness:
             delivery.consumer,
             report_of(spool, delivery.consumer),
             start_of_sink(spool, delivery.consumer),
-            delivery.is_backfilled,
+            delivery.backfill,
             known,
             before | unfinished_among(spool, known),
             delivery.unsettled(),
@@ -195,19 +196,27 @@ class _Incompleteness:
         """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
         lost = self._lost(tables, epoch, timestamp)
         later = self._rows_of_later(timestamp)
-        reasons = {name: self._reason(name) or later.get(name, "") or lost.get(name, "") for name in tables}
+        unfinished = self.unfinished | self._to_come(tables)
+        reasons = {name: self._reason(name, unfinished) or later.get(name, "") or lost.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
 
-    def _reason(self, table: str) -> str:
+    def _reason(self, table: str, unfinished: Collection[str]) -> str:
         if table in self.report.stopped:
             return f"it is stopped: {self.report.stopped[table]}"
-        if table in self.unfinished:
+        if table in unfinished:
             return "its backfill is not done"
         if folder_of(table) in self.folders:
             return "it has dead letters"
         if table in self.unsettled:
             return "rows that were deleted during its backfill are not removed yet"
         return ""
+
+    def _to_come(self, tables: Collection[str]) -> frozenset[str]:
+        """Those of some tables of which the next look for new tables records a backfill."""
+        if self.rules is None or not self.rules.new_tables:
+            return frozenset()
+        new = tables_without_backfill(tables, self.spool.header(), self.backfills)
+        return frozenset(table for table in new if not self.rules.excludes(table))
 
     def _rows_of_later(self, timestamp: int) -> Mapping[str, str]:
         """The tables with rows of a backfill that are as of a later commit timestamp than a cut."""
@@ -227,7 +236,7 @@ class _Incompleteness:
             timestamp: of the cut, as of which they are complete.
         """
         passed = [gap for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())) if gap.epoch <= epoch]
-        to_fill = tables_to_fill(self.start, self.backfills, is_backfilled=self.is_backfilled) if self.start else ()
+        to_fill = tables_to_fill(self.start, self.backfills, is_backfilled=self.rules is not None) if self.start else ()
         complete = complete_as_of(self.spool, self.sink, self.backfills) if passed or to_fill else {}
         found: dict[str, str] = {}
         if self.start is not None:

@@ -21,6 +21,7 @@ from connector.log import Log
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
+from connector.spool.backfill.completeness import tables_without_backfill
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.reading import Spool, SpoolHeader
@@ -194,6 +195,7 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
 def new_tables(
     tables: Iterable[TableSchema], header: SpoolHeader, known: Iterable[RecordedBackfill]
 ) -> list[TableSchema]:
-    """Those of some tables that the stream did not watch at the spool's start, and that no backfill has. Pure."""
-    had = {table.table for one in known if not one.document.is_repair for table in one.document.tables}
-    return [table for table in tables if table.table not in header.schema_keys and table.table not in had]
+    """Those of some tables that :func:`connector.spool.backfill.completeness.tables_without_backfill` names. Pure."""
+    by_name = {table.table: table for table in tables}
+    new = tables_without_backfill(by_name, header, known)
+    return [table for name, table in by_name.items() if name in new]

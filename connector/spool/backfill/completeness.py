@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.consumers import find
-from connector.spool.reading import Spool
+from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.sink_start import SinkStart, start_of_sink
 
 
@@ -50,6 +50,14 @@ def tables_to_fill(start: SinkStart, known: Iterable[RecordedBackfill], *, is_ba
         return tables
     filled = (table for one in known for table in one.whole_tables)
     return tables.intersection(filled) if is_backfilled else frozenset()
+
+
+def tables_without_backfill(
+    tables: Iterable[str], header: SpoolHeader, known: Iterable[RecordedBackfill]
+) -> frozenset[str]:
+    """Those of some tables that the stream did not watch at the spool's start, and that no backfill has. Pure."""
+    had = {table.table for one in known if not one.document.is_repair for table in one.document.tables}
+    return frozenset(tables).difference(header.schema_keys, had)
 
 
 def incomplete_tables(spool: Spool, name: str) -> dict[str, int]:

@@ -39,7 +39,7 @@ class Delivery(ABC):
         feed: the spool to deliver.
         dead_letters: the sink's dead-letter store.
         keeps: whether the events of a table, by its name in the source, are delivered.
-        is_backfilled: whether the configuration has ``source.backfill``.
+        backfill: ``source.backfill``; None if it is false.
         done: the last epoch of the newest micro-batch with events that :meth:`run` has done; 0 before there was one.
     """
 
@@ -54,7 +54,7 @@ class Delivery(ABC):
         self._spool = feed.spool
         tables = config.source.tables
         self.keeps = RecordFilter(tables.include, tables.exclude).keeps
-        self.is_backfilled = config.source.backfill is not None
+        self.backfill = config.source.backfill
         self.done = 0
         self._reported: dict[str, str] = {}
         self._last: int | None = None

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connector.config import validated
+from connector.config.backfill_rules import BackfillRules
 from connector.config.sink_start import keep_start
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolInUseError
@@ -222,9 +223,23 @@ def test_a_sink_that_starts_with_the_spool_has_complete_tables_unless_another_on
     own = spool_of(spool.spool, document.number)
     write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
     assert next_cut(spool, delivery, store) == {}, "its configuration has no backfill"
-    delivery.is_backfilled = True
+    delivery.backfill = BackfillRules()
     missing = "what was committed up to 2026-03-01T09:59:59.999999999Z is missing"
     assert next_cut(spool, delivery, store) == {"Albums": missing}
+    consumers.record(own, "files", 1, now=T)
+    assert next_cut(spool, delivery, store) == {}
+
+
+def test_a_new_table_is_incomplete_before_its_backfill_is_recorded(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    delivery.backfill = BackfillRules()
+    assert next_cut(spool, delivery, store) == {}
+    delivery.backfill = BackfillRules(new_tables=True, exclude=("Sing*",))
+    assert next_cut(spool, delivery, store) == {"Albums": "its backfill is not done"}
+    document = recorded(spool.spool, spool.spool.header(), "Albums", at=START)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
     consumers.record(own, "files", 1, now=T)
     assert next_cut(spool, delivery, store) == {}
 
