@@ -1,6 +1,7 @@
 """Values as a load job of JSON takes them, and those that are rejected."""
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ from tests.property.bigquery_merging import (
 # What single values become
 
 
-def line_of(type_json: str, text: str, **options: str) -> tuple[object, list[str]]:
+def line_of(type_json: str, text: str, **options: Any) -> tuple[object, list[str]]:
     """The value that a line has in a column of that type, and the reason if the row is rejected."""
     column = ColumnType("v", type_json, False, 2)
     merger = RowMerger(

@@ -13,6 +13,7 @@ from connector.extras import with_extra
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.pacing.costs import SinkLoad, notes
+from spark_sink.sinks.bigquery.rows.update_pairs import OLD_VALUES
 from spark_sink.sinks.bigquery.tables.table import (
     SCHEMA_IN_DATASET,
     BigQueryTable,
@@ -48,6 +49,11 @@ def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
     table_options = sink.table_options(stream.default_schema)
     capture = WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
     errors = errors_of_stream(table_options, stream.name, capture, stream.tables)
+    if sink.update_pairs and stream.value_capture_type not in OLD_VALUES:
+        errors.append(
+            f"sink.update_pairs: updates have no old values, because change stream {stream.name} captures"
+            f" {stream.value_capture_type}: set its value_capture_type to {' or '.join(OLD_VALUES)}"
+        )
     return [*errors, *_errors_of_views(sink, stream, capture)] if sink.views else errors
 
 

@@ -58,6 +58,8 @@ class BigQueryConfig(SinkConfig):
     """``merge-load``: a MERGE names keys of its rows, and reads less; BigQuery's job history then has them."""
     views: bool = Field(default=False, strict=True)
     """``append-only``, ``changelog``: views of the tables as of the newest published cut."""
+    update_pairs: bool = Field(default=False, strict=True)
+    """``append-only``: an update with old values is two rows: ``UPDATE-DELETE`` with these, and ``UPDATE-INSERT``."""
     prefix: str = ""
     """Begins the name of every table."""
     timestamps: Literal["micros", "text"] = "micros"
@@ -85,6 +87,7 @@ class BigQueryConfig(SinkConfig):
             default_schema,
             to_text(self.partition_by),
             self.layouts.to_text(),
+            self.update_pairs,
         )
 
     @property
@@ -208,5 +211,7 @@ def check_options(sink: BigQueryConfig, envelope: EnvelopeConfig) -> None:
             f"sink.views: mode {sink.mode} has no views as of a cut, because BigQuery reads a table's past by a"
             " constant time only: take mode append-only, or read the tables as of the time of a cut in _cuts"
         )
+    if sink.update_pairs and sink.mode != "append-only":
+        raise ValueError(f"sink.update_pairs: is for mode append-only, and sink.mode is {sink.mode}")
     if envelope.format == "opencdc":
         raise ValueError("envelope.format: opencdc is for files: a BigQuery sink needs the datastream envelope")

@@ -6,6 +6,7 @@ from connector.config.replicas import DIGESTED
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
 from spark_sink.sinks.bigquery.history_statements import state_of
+from spark_sink.sinks.bigquery.rows.update_pairs import UPDATE_DELETE
 from spark_sink.sinks.bigquery.tables.table import (
     COLUMN_TYPES,
     MERGE,
@@ -82,12 +83,12 @@ def rows_statement(
     order = "source_timestamp" if mode == MERGE else "change_sequence_number"
     kind = f"x.{METADATA}.change_type" if mode == "append-only" else "'INSERT'"
     selected = [f"{name} AS c{number}" for number, name in enumerate([*names, f"x.{METADATA}.{order}", kind])]
-    where = ""
+    where = f" WHERE {kind} IS DISTINCT FROM '{UPDATE_DELETE}'" if mode == "append-only" else ""
     if buckets is not None:
         present = {column.field.name.lower(): column.field for column in keys}
         text = _joined([_text(column, present) for column in keys])
         numbers = ", ".join(map(str, sorted(buckets)))
-        where = f" WHERE {_bucket(f'TO_HEX(MD5({text}))', count)} IN ({numbers})"
+        where += f"{' AND' if where else ' WHERE'} {_bucket(f'TO_HEX(MD5({text}))', count)} IN ({numbers})"
     return f"SELECT {', '.join(selected)} FROM `{path}` x{where}"
 
 

@@ -23,6 +23,7 @@ from spark_sink.encoding.avro_payload import PayloadReader, timestamps
 from spark_sink.encoding.protobuf_columns import Add
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.rows.reasons import DIGITS, no_key, null_in_array, too_fine_key, unfit_number
+from spark_sink.sinks.bigquery.rows.update_pairs import UPDATE_DELETE
 from spark_sink.sinks.bigquery.tables.table import MERGE, BigQueryTable, Field, Mode, TableColumn, no_whole_rows
 from spark_sink.sinks.shared.completing.whole_rows import are_completed
 
@@ -36,6 +37,10 @@ _CHANGE_TYPE, _CHANGE_SEQUENCE_NUMBER = "_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER
 """The pseudo columns by which BigQuery merges changes."""
 
 _TOO_LARGE = f"the row is too large for BigQuery: it has more than {LARGEST:,} bytes"
+TOO_LARGE_PAIR = (
+    f"the two rows of the update are too large for BigQuery: together they have more than {LARGEST:,} bytes"
+)
+"""Why an update is rejected with :mod:`spark_sink.sinks.bigquery.rows.update_pairs`."""
 _NOT_COMPLETED = (
     "the update lacks the columns that did not change, and Spanner no longer keeps them as of its commit: they would be"
     " NULL"
@@ -43,8 +48,8 @@ _NOT_COMPLETED = (
 _PSEUDO_COLUMNS = (Field(_CHANGE_TYPE, "STRING"), Field(_CHANGE_SEQUENCE_NUMBER, "STRING"))
 _FINER_THAN_MICROS = r"\.[0-9]{6}[0-9]*[1-9]"
 _MILLISECOND = pa.scalar(1000, pa.int64())
-_UPDATE, _DELETE, _UPSERT, _INSERT, _UPDATE_INSERT = (
-    pa.scalar(text, pa.string()) for text in ("UPDATE", DELETE, "UPSERT", "INSERT", "UPDATE-INSERT")
+_UPDATE, _DELETE, _UPSERT, _INSERT, _UPDATE_INSERT, _UPDATE_DELETE = (
+    pa.scalar(text, pa.string()) for text in ("UPDATE", DELETE, "UPSERT", "INSERT", "UPDATE-INSERT", UPDATE_DELETE)
 )
 _PROTO_TYPES: Mapping[str, "FieldDescriptorProto.Type"] = {
     "BOOL": FieldDescriptorProto.TYPE_BOOL,
@@ -300,8 +305,10 @@ def _metadata(name: str, events: pa.RecordBatch, now: int) -> pa.Array:
         case "source_timestamp":
             return pc.divide(events.column(name).cast(pa.int64()), _MILLISECOND)
         case "change_type":
-            is_update = pc.equal(pc.struct_field(source, "mod_type"), _UPDATE).fill_null(False)
-            return pc.if_else(_is_deleted(events), _DELETE, pc.if_else(is_update, _UPDATE_INSERT, _INSERT))
+            mod_type = pc.struct_field(source, "mod_type")
+            is_update, is_replaced = (pc.equal(mod_type, kind).fill_null(False) for kind in (_UPDATE, _UPDATE_DELETE))
+            there = pc.if_else(is_update, _UPDATE_INSERT, pc.if_else(is_replaced, _UPDATE_DELETE, _INSERT))
+            return pc.if_else(_is_deleted(events), _DELETE, there)
         case "big_query_commit_timestamp":
             return pa.repeat(pa.scalar(now // 1000, pa.int64()), len(events))
         case "spanner_table_name":

@@ -44,12 +44,13 @@ class FormerTypes:
             return rows, every, []
         payloads = rows.column("payload").to_pylist()
         mod_types = rows.column("source_metadata").field("mod_type").to_pylist()
+        before = rows.column("before").to_pylist() if self._table_options.update_pairs else [None] * rows.num_rows
         rejected: Rejections = []
         for index, (key, mod_type) in enumerate(zip(keys.to_pylist(), mod_types, strict=True)):
             changes = self._changes(key)
             if changes and self._table_options.merges and mod_type == DELETE:
                 payloads[index] = self._only_key(payloads[index])
-            held = _held(payloads[index]) if changes else set()
+            held = _held(payloads[index]) | _held(before[index] or "{}") if changes else set()
             rejected += [(index, why) for name, why in changes.items() if name in held][:1]
         kept = sorted(set(every) - {index for index, _ in rejected})
         column = rows.schema.get_field_index("payload")

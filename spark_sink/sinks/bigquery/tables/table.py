@@ -126,7 +126,8 @@ class BigQueryTableOptions:
     or ``bignumeric``, ``arrays`` ``repeated`` or ``json``; ``default_schema`` is the name of the schema that tables
     without one are in; ``partition_by`` is that option as text
     (:func:`spark_sink.sinks.bigquery.tables.partition.to_text`), and ``layout`` are the others that decide a table's
-    layout (:class:`spark_sink.sinks.bigquery.tables.layout.TableLayouts`).
+    layout (:class:`spark_sink.sinks.bigquery.tables.layout.TableLayouts`). With ``update_pairs`` an update is appended
+    as two rows (:mod:`spark_sink.sinks.bigquery.rows.update_pairs`).
     """
 
     dataset: str
@@ -138,6 +139,7 @@ class BigQueryTableOptions:
     default_schema: str = ""
     partition_by: str = ""
     layout: str = ""
+    update_pairs: bool = False
 
     @property
     def layouts(self) -> TableLayouts:

@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.loads import Loading
-from spark_sink.sinks.bigquery.rows.builder import RowBuilder
+from spark_sink.sinks.bigquery.rows.builder import LARGEST, TOO_LARGE_PAIR, RowBuilder
 from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes, Rejections
+from spark_sink.sinks.bigquery.rows.update_pairs import paired
 from spark_sink.sinks.bigquery.tables.table import (
     MERGE,
     MERGE_LOAD,
@@ -145,26 +147,35 @@ class WrittenRows(_Unbuffered):
 
 
 class _StreamedRows(_Unbuffered):
-    """Appends rows to a stream: the default stream, or its own ``pending`` one, whose rows are invisible yet."""
+    """Appends rows to a stream: the default stream, or its own ``pending`` one, whose rows are invisible yet.
 
-    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool) -> None:
+    An event may be two rows (``pairs``), which are appended together or not at all.
+    """
+
+    def __init__(self, writer: BigQueryWriter, builder: RowBuilder, *, pending: bool, pairs: bool) -> None:
         self._writer = writer
         self._builder = builder
         self._pending = writer.create_pending() if pending else ""
+        self._pairs = pairs
         self._offset = 0
 
     def write(self, rows: pa.RecordBatch) -> Rejections:
+        rows, of_event = paired(rows) if self._pairs else (rows, np.arange(rows.num_rows))
         built = self._builder.build(rows, now=time.time_ns())
-        rejected = [(one.index, one.reason) for one in built.rejected]
+        rejected = {int(of_event[one.index]): one.reason for one in built.rejected}
         values: list[bytes] = built.rows.to_pylist()
-        for run in _requests(values):
-            found = self._append(values[run.start : run.stop])
-            rejected += [(int(built.indexes[run[index]]), why) for index, why in found]
-        return rejected
+        events: list[int] = of_event[built.indexes].tolist()
+        if self._pairs:
+            rejected |= _too_large_pairs(values, events)
+            kept = [at for at, event in enumerate(events) if event not in rejected]
+            values, events = [values[at] for at in kept], [events[at] for at in kept]
+        for run in _requests(values, events):
+            rejected |= self._append(values[run.start : run.stop], events[run.start : run.stop])
+        return list(rejected.items())
 
-    def _append(self, values: Sequence[bytes]) -> Rejections:
-        """Appends the rows that BigQuery accepts; returns the others."""
-        rejected: Rejections = []
+    def _append(self, values: Sequence[bytes], events: Sequence[int]) -> dict[int, str]:
+        """Appends the rows of the events that BigQuery accepts; returns the others, and why."""
+        rejected: dict[int, str] = {}
         indexes = list(range(len(values)))
         while indexes:
             offset = self._offset if self._pending else None
@@ -174,8 +185,8 @@ class _StreamedRows(_Unbuffered):
             if not found:
                 self._offset += len(rows)
                 break
-            rejected += [(indexes[index], why) for index, why in found.items()]
-            indexes = [at for index, at in enumerate(indexes) if index not in found]
+            rejected |= {events[indexes[index]]: why for index, why in found.items()}
+            indexes = [at for at in indexes if events[at] not in rejected]
         return rejected
 
     def finish(self) -> str:
@@ -190,16 +201,24 @@ class _StreamedRows(_Unbuffered):
         return self._pending if rows else ""
 
 
-def _requests(rows: Sequence[bytes]) -> Iterator[range]:
-    """Runs of rows that fit a request; numbers in arrays take up to five times as many bytes as their text."""
+def _requests(rows: Sequence[bytes], events: Sequence[int]) -> Iterator[range]:
+    """Runs of whole events that fit a request; numbers in arrays take up to five times as many bytes as their text."""
     first = size = 0
     for number, row in enumerate(rows):
-        if size and size + len(row) > _REQUEST:
+        if size + len(row) > _REQUEST and number > first and events[number] != events[number - 1]:
             yield range(first, number)
             first, size = number, 0
         size += len(row)
     if rows:
         yield range(first, len(rows))
+
+
+def _too_large_pairs(rows: Sequence[bytes], events: Sequence[int]) -> dict[int, str]:
+    """The events whose rows do not fit a request together, and why they are rejected."""
+    sizes: dict[int, int] = {}
+    for row, event in zip(rows, events, strict=True):
+        sizes[event] = sizes.get(event, 0) + len(row)
+    return {event: TOO_LARGE_PAIR for event, size in sizes.items() if size > LARGEST}
 
 
 class _ReadableRows:
@@ -246,5 +265,6 @@ def row_writer(
         rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
     else:
         writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
-        rows = _StreamedRows(writer, builder, pending=table_options.mode != MERGE)
+        pending, pairs = table_options.mode != MERGE, table_options.update_pairs
+        rows = _StreamedRows(writer, builder, pending=pending, pairs=pairs)
     return _ReadableRows(rows, FormerTypes(table, table_options, spool))

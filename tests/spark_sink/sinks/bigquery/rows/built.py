@@ -56,7 +56,7 @@ def enveloped(*records: DataChangeRecord) -> pa.RecordBatch:
     return builder.build(Changes.of(records), SchemaRegistry(), 1)
 
 
-def builder_of(columns: tuple[ColumnType, ...], mode: Mode = "append-only", **options: str) -> RowBuilder:
+def builder_of(columns: tuple[ColumnType, ...], mode: Mode = "append-only", **options: Any) -> RowBuilder:
     return RowBuilder(
         bigquery_table(TableSchema.of("Singers", columns), BigQueryTableOptions("ds", mode, **options)), mode
     )
