@@ -318,12 +318,6 @@ class SourceConfig(ServerOptions):
         return self
 
     @model_validator(mode="after")
-    def _executors_read_all_columns(self) -> "SourceConfig":
-        if self.reader == "executors" and self.columns.rules is not None:
-            raise ValueError("columns: reader executors cannot exclude or hash columns yet: set reader: process")
-        return self
-
-    @model_validator(mode="after")
     def _end_after_start(self) -> "SourceConfig":
         # A relative and an absolute timestamp are compared once Spanner's clock is known.
         comparable = self.end is not None and is_relative(self.end) is is_relative(self.start)

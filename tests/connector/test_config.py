@@ -435,11 +435,6 @@ def test_rules_for_columns_that_are_not_valid_are_refused_without_the_salt(
     assert "0123456789abcdef" not in everything
 
 
-def test_a_reader_on_executors_is_refused_with_rules_for_columns() -> None:
-    (error,) = errors(source={**SOURCE, "reader": "executors", "columns": {"exclude": ["A.b"]}})
-    assert error == "source: columns: reader executors cannot exclude or hash columns yet: set reader: process"
-
-
 def test_tables_are_not_created_as_the_source_has_them_where_columns_are_excluded() -> None:
     (error,) = errors(
         source={**SOURCE, "columns": {"exclude": ["A.b"]}},

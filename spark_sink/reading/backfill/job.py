@@ -30,6 +30,7 @@ from spark_sink.errors import clear_line
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, meaning_of
 from spark_sink.reading.backfill.partitions import (
     FORMAT,
+    SETUP,
     BackfillPartitions,
     PartitionSetup,
     Task,
@@ -324,6 +325,6 @@ class BackfillJob:
         context.setLocalProperty("spark.scheduler.pool", _POOL)
         context.setJobGroup(group, group, interruptOnCancel=True)
         reader = self._spark.read.format(FORMAT).options(
-            setup=msgspec.json.encode(self._setup).decode(), wave=msgspec.json.encode(wave).decode()
+            **{SETUP: msgspec.json.encode(self._setup).decode()}, wave=msgspec.json.encode(wave).decode()
         )
         return sorted(reader.load().collect(), key=lambda row: row.place)

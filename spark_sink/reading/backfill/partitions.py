@@ -5,7 +5,7 @@ partition. Nothing of it is in an epoch before the driver has sealed it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,10 @@ from connector.spool.reading import Spool
 from connector.telemetry.retrying import reporting_retries
 
 FORMAT = "spanner-backfill-partitions"
+
+SETUP = "secret_setup"
+"""The option with the setup: it may hold salts, and Spark shows no value of an option that is called secret."""
+
 _ARROW = pa.schema(
     [
         pa.field("place", pa.int64()),
@@ -84,14 +88,14 @@ class Task(msgspec.Struct, frozen=True):
 class TaskPartition(InputPartition):
     """A task as Spark sends it to an executor; both are JSON."""
 
-    setup: bytes
+    setup: bytes = field(repr=False)
     task: bytes
 
 
 class BackfillPartitions(DataSource):
     """Reads a wave of partitions; internal to the backfill.
 
-    Options: ``setup``, a :class:`PartitionSetup` as JSON; ``wave``, a list of :class:`Task` as JSON.
+    Options: :data:`SETUP`, a :class:`PartitionSetup` as JSON; ``wave``, a list of :class:`Task` as JSON.
     """
 
     @classmethod
@@ -105,7 +109,7 @@ class BackfillPartitions(DataSource):
 
     def reader(self, schema: StructType) -> "BackfillReader":
         """Reads the wave."""
-        return BackfillReader(self.options["setup"], self.options["wave"])
+        return BackfillReader(self.options[SETUP], self.options["wave"])
 
 
 class BackfillReader(DataSourceReader):

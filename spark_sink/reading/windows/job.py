@@ -37,7 +37,7 @@ from spark_sink.reading.windows.segments import (
     WriterSetup,
     writer_of,
 )
-from spark_sink.reading.windows.shares import FORMAT, TaskError, WindowShares
+from spark_sink.reading.windows.shares import FORMAT, SETUP, TaskError, WindowShares
 from spark_sink.reading.windows.task import WindowSetup
 
 _ATTEMPTS = 3
@@ -139,12 +139,13 @@ class WindowJob:
             return []
         span = f"({format_rfc3339(window.low)}, {format_rfc3339(window.high)}]"
         self._describe(f"spanner-cdc epoch {window.epoch}: {span}, {len(shares)} shares, {slices} slices")
-        rows = self._spark.read.format(FORMAT).options(
-            setup=self._setup.to_json(),
-            window=window.to_json(),
-            shares=msgspec.json.encode([share.to_json() for share in shares]).decode(),
-            slices=str(slices),
-        )
+        options = {
+            SETUP: self._setup.to_json(),
+            "window": window.to_json(),
+            "shares": msgspec.json.encode([share.to_json() for share in shares]).decode(),
+            "slices": str(slices),
+        }
+        rows = self._spark.read.format(FORMAT).options(**options)
         self._add_tag()
         try:
             ordered = rows.load().repartitionById(slices, "slice").sortWithinPartitions(*ORDER)

@@ -9,7 +9,7 @@ takes its error, too.
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import msgspec
@@ -25,6 +25,9 @@ from connector.process import collect_rarely
 from spark_sink.reading.windows.rows import ERROR, REPORT, ROWS, RowMaker, text_row
 
 FORMAT = "spanner-window-shares"
+
+SETUP = "secret_setup"
+"""The option with the setup: it may hold salts, and Spark shows no value of an option that is called secret."""
 
 
 class TaskError(msgspec.Struct, frozen=True):
@@ -55,7 +58,7 @@ class TaskError(msgspec.Struct, frozen=True):
 class SharePartition(InputPartition):
     """A share as Spark sends it to an executor; all but the number of slices is JSON."""
 
-    setup: str
+    setup: str = field(repr=False)
     window: str
     share: str
     slices: int
@@ -81,8 +84,8 @@ _collect_rarely = cache(collect_rarely)
 class WindowShares(DataSource):
     """Reads the shares of a window.
 
-    Options: ``setup``, a :class:`spark_sink.reading.windows.task.WindowSetup` as JSON; ``window``; ``shares``, a JSON
-    list of strings; ``slices``, how many there are.
+    Options: :data:`SETUP`, a :class:`spark_sink.reading.windows.task.WindowSetup` as JSON; ``window``; ``shares``, a
+    JSON list of strings; ``slices``, how many there are.
     """
 
     @classmethod
@@ -107,7 +110,7 @@ class ShareDataReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        setup, window = self._options["setup"], self._options["window"]
+        setup, window = self._options[SETUP], self._options["window"]
         shares = msgspec.json.decode(self._options["shares"], type=list[str])
         return [SharePartition(setup, window, share, int(self._options["slices"])) for share in shares]
 

@@ -15,8 +15,8 @@ from connector.core.timestamps import format_rfc3339
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.reading import read_keys
 from emulator import SampleDatabase
-from tests.integration.columns.traces import found_in
-from tests.integration.commands import Done, configuration, run
+from tests.integration.columns.traces import found_in, kept_files
+from tests.integration.commands import PATIENCE, Done, configuration, run
 from tests.integration.servers import MakeDatabase
 
 pytestmark = pytest.mark.emulator
@@ -67,6 +67,9 @@ def config_of(folder: Path, sample: SampleDatabase, columns: dict[str, Any], **s
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": str(folder / "spark-events"),
             "spark.eventLog.compress": "false",
+            "spark.sql.ui.explainMode": "extended",
+            "spark.local.dir": str(folder / "spark-local"),
+            "spark.shuffle.compress": "false",
         },
     }
     sink = {"path": str(folder / "events"), "rotate_interval": "0s", "dead_letters": str(folder / "dead")}
@@ -104,13 +107,15 @@ def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("dialect", "columns", "options"),
     [
         ("googlesql", WITH_KEY, {"workers": 2}),
         pytest.param("postgresql", RULES, {"complete_rows": True}, marks=pytest.mark.slow),
+        pytest.param("googlesql", WITH_KEY, {"reader": "executors"}, marks=pytest.mark.slow),
     ],
-    ids=["hashed key", "completed rows"],
+    ids=["hashed key", "completed rows", "executors"],
 )
 def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     dialect: str,
@@ -132,16 +137,18 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     with sample.database.batch() as batch:
         batch.insert("People", COLUMNS, [row(number) for number in range(20)])
 
-    def done(name: str, *arguments: str | Path) -> Done:
-        found = run(*arguments)
+    def done(name: str, *arguments: str | Path, timeout: float = PATIENCE) -> Done:
+        found = run(*arguments, timeout=timeout)
         (logs / name).write_bytes(found.out + found.err.encode())
         return found
 
-    recorded = done("read", "read", config_of(folder, sample, columns, **options, end="now"))
-    assert recorded.code == 0, recorded.err
-    config = config_of(folder, sample, columns, **options, end=change(sample))
+    with kept_files(folder / "spark-local", tmp_path / "spark-local"):
+        recorded = done("read", "read", config_of(folder, sample, columns, **options, end="now"))
+        assert recorded.code == 0, recorded.err
+        config = config_of(folder, sample, columns, **options, end=change(sample))
+        found = done("run", "run", config, "--verbose", timeout=600)
+        assert found.code == 0, found.err
     commands: dict[str, list[str | Path]] = {
-        "run": [config, "--verbose"],
         "audit": [config],
         "verify": [config, "--show-keys"],
         "check": [config],
@@ -168,7 +175,8 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
     shown = [planted(number)[name].encode() for number in range(40) for name in {*COLUMNS} - names]
     found_values = found_in(tmp_path, [*hidden, *shown])
     assert not {value: files for value, files in found_values.items() if value in hidden}
-    for place in ("run/spool/segments", "run/events"):
+    shuffled = ["spark-local"] if "reader" in options else []
+    for place in ("run/spool/segments", "run/events", *shuffled):
         assert any(one.startswith(place) for value in shown for one in found_values[value]), "the search finds nothing"
 
     address = load(config).source.address

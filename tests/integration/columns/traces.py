@@ -1,8 +1,11 @@
 """Looks for values in everything that a run has left behind: each file, and what compressed ones hold."""
 
 import gzip
+import os
+import threading
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +33,29 @@ def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, repr(pa.ipc.open_file(data).read_all().to_pylist()).encode()
         elif path.suffix == ".gz":
             yield path, gzip.decompress(data)
+
+
+@contextmanager
+def kept_files(folder: Path, kept: Path) -> Iterator[None]:
+    """Links each file that appears below a folder into another, where it stays when its owner deletes it."""
+    kept.mkdir()
+    ended = threading.Event()
+
+    def link() -> None:
+        while not ended.wait(0.25):
+            with suppress(OSError):  # the folder or a file is gone
+                for path in folder.rglob("*"):
+                    target = kept / str(path.stat().st_ino)
+                    if path.is_file() and not target.exists():
+                        os.link(path, target)
+
+    thread = threading.Thread(target=link)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def found_in(folder: Path, values: Iterable[bytes]) -> dict[bytes, set[str]]:

@@ -1,9 +1,11 @@
 """Reads a change stream in windows, with :func:`read_share` for every share."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from connector.core.changes import Changes
 from connector.core.epoch import incomplete_transactions, minute_end
+from connector.core.masking.rules import ColumnRules
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
@@ -15,12 +17,12 @@ from tests.connector.builders import address_of
 from tests.property.windows.sharing import merged
 
 
-def setup_of(server: ScriptedServer, spool: str = "spool") -> WindowSetup:
+def setup_of(server: ScriptedServer, spool: str = "spool", *, rules: ColumnRules | None = None) -> WindowSetup:
     """The setup for a scripted server, as it travels to a task."""
     scenario = server.engine.scenario
     names = (scenario.dialect, scenario.change_stream, scenario.mode)
-    stream = StreamAddress(address_of(server.database, server.host), "high", *names, SECOND)
-    setup = WindowSetup(stream, spool, "stop")
+    stream = StreamAddress(replace(address_of(server.database, server.host), columns=rules), "high", *names, SECOND)
+    setup = WindowSetup(stream, spool, "dead-letter" if rules else "stop")
     return WindowSetup.from_json(setup.to_json())
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from connector.config.loading import validated
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -28,10 +28,11 @@ from connector.spool.reading import Spool
 from emulator import ScriptedServer
 from emulator.scenario.history import PartitionMode
 from emulator.workload.tables import Dialect
-from spark_sink.reading.windows import reading
+from spark_sink.reading.windows import job, reading
 from spark_sink.reading.windows.job import WindowJob
 from spark_sink.reading.windows.reading import on_executors
-from spark_sink.reading.windows.shares import TaskError
+from spark_sink.reading.windows.segments import WriterSetup
+from spark_sink.reading.windows.shares import FORMAT, TaskError
 from spark_sink.reading.windows.task import WindowSetup
 from tests.property.refilled import Refilled
 from tests.spark_sink.reading.windows.windows import brief_placement, configured, done, events, manifests, served
@@ -108,14 +109,37 @@ def test_executors_read_what_one_process_reads_where_pandas_is_installed(spark: 
         assert done(configured(tmp_path / "executors", scenario, server), on_executors(spark)) == expected
 
 
+SALT = "0123456789-salt-of-the-tests"
+MASKED = {"exclude": ["*.[!SG]*ue"], "hash": {"*.[SG]*": {"salt": SALT}}}
+"""Columns of tables that are known and of those that are new; of Albums, that of a key of two columns."""
+
+
+@pytest.mark.parametrize("columns", [{}, MASKED], ids=["all columns", "columns that stay out"])
 def test_new_tables_have_the_schemas_that_one_process_gives_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
 ) -> None:
+    plans, write = list[str](), job._written
+
+    def written(ordered: DataFrame, writers: WriterSetup) -> DataFrame:
+        frame: Any = ordered
+        plan = frame._jdf.queryExecution()
+        plans.extend((plan.toString(), plan.logical().toJSON(), plan.analyzed().toJSON()))
+        return write(ordered, writers)
+
+    monkeypatch.setattr(job, "_written", written)
     monkeypatch.setattr(reading.WindowReader, "_slices", lambda *_: 3)
     with served(unknown=3) as (scenario, server):
-        expected = done(configured(tmp_path / "process", scenario, server), in_process)
-        config = configured(tmp_path / "executors", scenario, server)
-        assert done(config, on_executors(spark)) == expected
+        expected = done(configured(tmp_path / "process", scenario, server, columns=columns), in_process)
+        config = configured(tmp_path / "executors", scenario, server, reader="executors", columns=columns)
+        found = done(config, on_executors(spark))
+    assert found == expected
+    is_masked = bool(columns)
+    payloads = [event["payload"] for event in found if event["object"] == "Albums"]
+    assert payloads
+    assert {len(payload["SingerId"]) == 64 for payload in payloads} == {is_masked}
+    assert any("BoolValue" in event["payload"] for event in found) is not is_masked
+    assert any(FORMAT in plan for plan in plans)
+    assert not [plan for plan in plans if SALT in plan]
     header, last = Spool.at(config.spool.path).header(), manifests(config)[-1]
     assert len(last.schema_keys) > len(header.schema_keys)
     for key in last.schema_keys.values():

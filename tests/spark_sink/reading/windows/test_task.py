@@ -1,22 +1,27 @@
 """Shares of windows, read from a scripted server over gRPC."""
 
+import hmac
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from threading import active_count
 
 import grpc
+import orjson
 import pytest
 
 from connector.core.changes import Changes
 from connector.core.health import retries
+from connector.core.masking.rules import ColumnRules, HashRule
 from connector.core.partitions import CutPartition
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import SECOND
 from connector.core.windows import Share, Window
 from connector.errors import DataLostError
+from connector.spanner.decoding.decoder import Item
+from connector.spanner.partition_query import PartitionQuery
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize
@@ -159,3 +164,44 @@ def test_an_error_that_is_not_transient_is_raised_to_the_caller(backlog: Scripte
         window, share = whole(server)
         with pytest.raises(DataLostError):
             list(read_share(setup_of(server), window, share))
+
+
+def test_what_is_excluded_or_hashed_is_in_no_record_of_a_task_and_in_no_late_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = share_reader.WeighedQueries.read
+
+    async def repeating(self: share_reader.WeighedQueries, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        """Returns the first records once more behind all others, where they are late."""
+        first: list[Item] = []
+        async with aclosing(read(self, query)) as messages:
+            async for items in messages:
+                first = first or [item for item in items if isinstance(item, Changes)]
+                yield items
+        if first:
+            yield first
+
+    spool = Spool.at(tmp_path / "spool")
+    initialize(spool, SourceName(project="p", instance="ii", database="d", change_stream="s"), 1, "now", [])
+    rules = ColumnRules(("Accounts.Owner",), (HashRule("Accounts.Balance", "0123456789-a-salt"),))
+    with ScriptedServer.started(a_backlog(2, 2, 20.0), begins=time.time_ns()) as server:
+        window, share = whole(server)
+        plain, _ = read_whole(setup_of(server), window, share)
+        monkeypatch.setattr(share_reader.WeighedQueries, "read", repeating)
+        masked, _ = read_whole(setup_of(server, spool.path, rules=rules), window, share)
+
+    def digest(text: str) -> str:
+        return hmac.new(b"0123456789-a-salt", f"INT64\n{text}".encode(), "sha256").hexdigest()
+
+    late = [path.read_text() for path in (tmp_path / "spool/late").iterdir()]
+    before = [mod for record in plain.records() for mod in record.mods]
+    kept = [mod for record in masked.records() for mod in record.mods]
+    assert [mod.keys for mod in kept] == [mod.keys for mod in before]
+    values = [orjson.loads(mod.new_values) for mod in before]
+    assert [orjson.loads(mod.new_values) for mod in kept] == [
+        {"Active": value["Active"], "Balance": digest(value["Balance"])} for value in values
+    ]
+    hidden = {text for value in values for text in (value["Owner"], f'"{value["Balance"]}')}
+    assert late
+    assert all("AccountId" in text for text in late)
+    assert not [text for text in late for value in hidden if value in text or value.replace('"', '\\"') in text]
