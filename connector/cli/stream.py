@@ -42,6 +42,9 @@ from connector.reader.tail import tail
     help="Format of the events.",
 )
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Tables to print; repeatable.")
+@click.option(
+    "--exclude-column", "excluded", multiple=True, metavar="PATTERN", help="Columns to leave out; repeatable."
+)
 @click.option("--database-role", help="Database role, for fine-grained access control.")
 @click.option("--endpoint", help="Regional or private endpoint of Spanner; HOST:PORT of Spanner Omni.")
 @click.option("--workers", default=1, show_default=True, help="Number of processes that read.")
@@ -51,6 +54,7 @@ def tail_command(
     common: Common,
     envelope: str,
     tables: tuple[str, ...],
+    excluded: tuple[str, ...],
     start: str | None,
     start_position: str | None,
     **source: object,
@@ -61,9 +65,10 @@ def tail_command(
         if start is not None:
             raise ConfigurationError(["--start and --start-position exclude each other: give one of them"])
         start = format_rfc3339(after.commit_timestamp)
+    kept = {"tables": {"include": tables}, "columns": {"exclude": excluded}}
     config = validated(
         {
-            "source": {**source, "start": "now" if start is None else start, "tables": {"include": tables}},
+            "source": {**source, "start": "now" if start is None else start, **kept},
             "envelope": {"format": envelope},
         }
     )

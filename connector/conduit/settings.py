@@ -63,6 +63,9 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "tables.include": Setting("Patterns of the tables whose records are kept; by default all.", is_list=True),
     "tables.exclude": Setting("Patterns of tables whose records are dropped.", is_list=True),
+    "columns.exclude": Setting(
+        "Patterns of the columns that are excluded, as Table.Column or *.Column; none may be of a key.", is_list=True
+    ),
     "skip_transaction_tags": Setting(
         "Prefixes of transaction tags whose transactions are dropped, against replication loops.", is_list=True
     ),
