@@ -89,7 +89,7 @@ def spooled(folder: str, metrics: ReaderMetrics) -> Iterator[tuple[SpoolSink, Re
             header = initialize(spool, NAME, START, format_rfc3339(START), [])
         at = checkpoint(spool, header)
         writer = SpoolWriter(spool, header, at, envelope(), RecordFilter())
-        yield SpoolSink(writer, spool, max_bytes=_UNBOUNDED, retention=24 * 3600 * SECOND, metrics=metrics), at
+        yield SpoolSink(writer, spool, max_bytes=_UNBOUNDED, metrics=metrics), at
 
 
 async def read(host: str, replay: Replay, span: Range, sink: SealedEpochSink, workers: int) -> None:

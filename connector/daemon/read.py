@@ -22,6 +22,7 @@ from connector.daemon.due_backfills import due_at_start
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
+from connector.daemon.states.retention import retention_followed
 from connector.daemon.states.sink_reports import collecting
 from connector.daemon.states.watching import watching
 from connector.envelope.envelope import EnvelopeBuilder
@@ -157,6 +158,8 @@ async def read(
                 start = await _start(spool, stream, config.source, end)
                 await _with_backfill(start, stream, config, on_backfill)
                 stream.warn_of_tables()
+                await life.retains(stream.retention)
+                metrics.retention = stream.retention.period
                 while not _is_at_its_end(start):
                     async with (
                         _lost_range_explained(start, stream),
@@ -168,10 +171,11 @@ async def read(
                         clock_compared(
                             life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
                         ),
+                        retention_followed(life, metrics, stream.retention_now),
                     ):
                         metrics.start = start.at.watermark
                         metrics.watched = tuple(table.table for table in stream.kept_tables)
-                        await life.enter(StreamState.RUNNING, retention=stream.retention)
+                        await life.enter(StreamState.RUNNING)
                         await reader.run()
                     if not await life.continues(stop):
                         return
@@ -282,7 +286,6 @@ async def _reader_and_sink(
         writer,
         spool,
         max_bytes=config.spool.max_bytes,
-        retention=stream.retention.period,
         keep=config.spool.keep,
         metrics=metrics,
         key_order=stream.key_order(),

@@ -68,8 +68,7 @@ class SpoolSink:
         spool: the spool.
         max_bytes: the size from which on the reader waits.
         keep: nanoseconds of commit time for which epochs are kept that all consumers are done with.
-        retention: nanoseconds that Spanner keeps the stream's records.
-        metrics: counters of the daemon.
+        metrics: counters of the daemon; they have how long Spanner keeps the stream's records.
         key_order: learns the order of new tables' keys; None where the positions of their columns give it.
         continues: whether the reader continues after a late record that is kept.
 
@@ -84,7 +83,6 @@ class SpoolSink:
         spool: Spool,
         *,
         max_bytes: int,
-        retention: int,
         keep: int = 0,
         metrics: ReaderMetrics,
         key_order: KeyOrder | None = None,
@@ -94,9 +92,8 @@ class SpoolSink:
         self.spool = spool
         self._max_bytes = max_bytes
         self._keeping = Keeping.within(keep, max_bytes)
-        self._retention = retention
         self._metrics = metrics
-        metrics.retention, metrics.spool_bytes = retention, writer.bytes
+        metrics.spool_bytes = writer.bytes
         self._key_order = key_order
         self.continues = continues
         self._late_store = LateStore(spool)
@@ -245,7 +242,7 @@ class SpoolSink:
         self._warned_of_full_spool = now
         known = consumers.consumers(self.spool)
         slowest = min(known, key=lambda consumer: consumer.epoch, default=None)
-        left = (self.watermark + self._retention - time.time_ns()) // SECOND
+        left = (self.watermark + self._metrics.retention - time.time_ns()) // SECOND
         _log.warning(
             "the spool is full and the reader waits for its consumers",
             bytes=self.writer.bytes,

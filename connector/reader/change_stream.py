@@ -37,7 +37,15 @@ from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SETUP_TIMEOUT, SpannerClient
 from connector.spanner.clock import SpannerClock
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.discovery import ChangeStream, current_timestamp, dialect_of, find_change_stream, primary_keys
+from connector.spanner.discovery import (
+    DEFAULT_RETENTION,
+    ChangeStream,
+    change_stream_options,
+    current_timestamp,
+    dialect_of,
+    find_change_stream,
+    primary_keys,
+)
 from connector.spanner.errors import CallAction, classify, no_answer_hint, query_error
 from connector.spanner.key_order import KeyOrder
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
@@ -120,6 +128,16 @@ class OpenStream:
     def retention(self) -> RetentionPeriod:
         """The time for which Spanner keeps its records."""
         return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
+
+    async def retention_now(self) -> RetentionPeriod:
+        """The time for which Spanner keeps its records, as the stream's options are now.
+
+        Raises:
+            SpannerCdcError: the database cannot be reached, or refuses the query.
+        """
+        options = (await change_stream_options(self.client)).get(self.stream.name, {})
+        period = options.get("retention_period")
+        return RetentionPeriod(parse_duration(period or DEFAULT_RETENTION), is_default=period is None)
 
     @property
     def placements(self) -> tuple[str, ...] | None:

@@ -111,11 +111,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
     )
     if not streams:
         return []
-    options: dict[str, dict[str, str]] = defaultdict(dict)
-    for stream, name, value in await client.rows(
-        "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options"
-    ):
-        options[str(stream)][str(name)] = str(value)
+    options = await change_stream_options(client)
     watched_tables = await client.rows(
         "SELECT change_stream_name, table_schema, table_name, all_columns FROM information_schema.change_stream_tables"
     )
@@ -138,7 +134,7 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
             for table in tables
             if _yes(everything) or table.table in keys_only
         ]
-        option = dict(sorted(options[str(name)].items()))
+        option = dict(sorted(options.get(str(name), {}).items()))
         out.append(
             ChangeStream(
                 str(name),
@@ -151,6 +147,20 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
             )
         )
     return out
+
+
+async def change_stream_options(client: Metadata) -> Mapping[str, Mapping[str, str]]:
+    """The options that are set, by change stream and name; a stream that sets none has an empty mapping.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses the query.
+    """
+    options: dict[str, dict[str, str]] = defaultdict(dict)
+    for stream, name, value in await client.rows(
+        "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options"
+    ):
+        options[str(stream)][str(name)] = str(value)
+    return options
 
 
 async def find_change_stream(client: Metadata, dialect: Dialect, name: str) -> ChangeStream:

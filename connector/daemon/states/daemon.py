@@ -91,16 +91,14 @@ class Lifecycle:
         """True if the stream is to be paused."""
         return self._wanted.is_set()
 
-    async def enter(
-        self, state: StreamState, *, reason: str = "", hint: str = "", retention: RetentionPeriod | None = None
-    ) -> None:
+    async def enter(self, state: StreamState, *, reason: str = "", hint: str = "") -> None:
         """Records a state; a spool that refuses the record keeps nothing from running."""
+        await self._write(lambda record: record.to(state, self._clock(), reason=reason, hint=hint))
 
-        def entered(record: StateRecord) -> StateRecord:
-            known = replace(record, retention=retention or record.retention)
-            return known.to(state, self._clock(), reason=reason, hint=hint)
-
-        await self._write(entered)
+    async def retains(self, period: RetentionPeriod) -> None:
+        """Records how long Spanner keeps the stream's records."""
+        if period != self._record.retention:
+            await self._write(lambda record: replace(record, retention=period))
 
     async def fail(self, error: Exception) -> None:
         """Records the error that ends the daemon."""

@@ -4,19 +4,21 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from connector.config import Config, validated
 from connector.core.health.alarms import alarms
+from connector.core.health.states import RetentionPeriod
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
 from connector.daemon.read import read
+from connector.daemon.states import retention
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of
-from connector.errors import LateRecordError
+from connector.errors import LateRecordError, UnreachableError
 from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
@@ -98,6 +100,29 @@ async def test_a_service_that_is_cancelled_while_its_sink_delivers_the_rest_ends
     await asyncio.wait({running})
     assert running.cancelled()
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() in ("sink", "backfill")] == []
+
+
+@in_a_loop
+async def test_a_retention_period_that_is_altered_while_the_daemon_runs_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = 86_400 * SECOND
+    answers: Iterator[Exception | RetentionPeriod] = iter([UnreachableError("no answer"), RetentionPeriod(day)])
+
+    async def request() -> RetentionPeriod:
+        answer = next(answers, RetentionPeriod(day))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(retention, "_INTERVAL", 0)
+    spool, metrics = Spool.at(tmp_path), ReaderMetrics()
+    metrics.retention = 7 * day
+    async with living(spool, StopRequest(drain_timeout=SECOND)) as life:
+        await life.retains(RetentionPeriod(7 * day, is_default=True))
+        async with retention.retention_followed(life, metrics, request):
+            await until(lambda: metrics.retention == day)
+        assert facts_of(spool, 0, 0).state.retention == life.record.retention == RetentionPeriod(day)
 
 
 @in_a_loop

@@ -47,7 +47,7 @@ def prunes(monkeypatch: pytest.MonkeyPatch) -> Prunes:
 def sink_of(folder: Path) -> SpoolSink:
     spool = Spool.at(folder / "spool")
     initialize(spool, NAME, AT, "now", [SINGERS])
-    return SpoolSink(writer_of(spool), spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    return SpoolSink(writer_of(spool), spool, max_bytes=1, metrics=ReaderMetrics())
 
 
 def test_a_failed_prune_drains_the_reader_and_is_raised(tmp_path: Path, prunes: Prunes) -> None:
@@ -103,7 +103,7 @@ def test_what_is_only_kept_goes_before_the_reader_waits_for_a_full_spool(
     writer, metrics = writer_of(spool), ReaderMetrics()
     sealed(writer, 6)
     consumers.record(spool, "c", 6, now=NOW)
-    sink = SpoolSink(writer, spool, max_bytes=writer.bytes, retention=1, keep=3600 * SECOND, metrics=metrics)
+    sink = SpoolSink(writer, spool, max_bytes=writer.bytes, keep=3600 * SECOND, metrics=metrics)
     assert asyncio.run(sink.room(asyncio.Event()))
     assert spool.floor() == 3, "a fifth of the limit is free again"
     assert metrics.kept_less is not None
@@ -118,7 +118,7 @@ def test_a_full_spool_is_waited_for_while_a_consumer_is_done_with_epochs_of_a_ne
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 1000, now=NOW)
-    sink = SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    sink = SpoolSink(writer, spool, max_bytes=1, metrics=ReaderMetrics())
     stopping = asyncio.Event()
     stopping.set()
     assert not asyncio.run(sink.room(stopping))

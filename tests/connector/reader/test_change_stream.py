@@ -11,6 +11,7 @@ from connector.config import SourceConfig
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL
 from connector.core.filters import RecordFilter
+from connector.core.health.states import RetentionPeriod
 from connector.core.timestamps import SECOND, parse
 from connector.envelope.envelope import Source
 from connector.errors import DataLostError, UnreachableError
@@ -62,6 +63,23 @@ def test_reading_until_now_ends_with_spanners_clock_or_an_earlier_end(
     stream = replace(STREAM, config=STREAM.config.model_copy(update={"end": configured}))
     assert stream.end() == (parse(end) if end else None)
     assert stream.end(until_now=True) == parse(until_now)
+
+
+@pytest.mark.parametrize(
+    ("options", "period"),
+    [
+        ([["s", "retention_period", "36h"], ["other", "retention_period", "1d"]], RetentionPeriod(36 * 3600 * SECOND)),
+        ([["other", "retention_period", "1d"]], RetentionPeriod(7 * 86_400 * SECOND, is_default=True)),
+    ],
+)
+def test_the_retention_period_of_now_is_the_altered_one_or_spanners_default(
+    options: list[list[object]], period: RetentionPeriod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rows(_: SpannerClient, __: str) -> list[list[object]]:
+        return options
+
+    monkeypatch.setattr(SpannerClient, "rows", rows)
+    assert asyncio.run(STREAM.retention_now()) == period
 
 
 def reported(stream: OpenStream = STREAM, earliest: str | None = None, spool: str = "/data/spool") -> DataLostError:

@@ -260,7 +260,7 @@ def test_a_daemon_warns_once_a_minute_of_consumers_of_another_copy(
     monkeypatch.setattr(spool_sink._log, "warning", lambda message, **fields: said.append(fields))
     writer = writer_of(spool)
     sealed(writer, 3)
-    sink = spool_sink.SpoolSink(writer, spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    sink = spool_sink.SpoolSink(writer, spool, max_bytes=1, metrics=ReaderMetrics())
     consumers.record(spool, "c", 2, now=NOW, at="2026-01-01T00:00:00Z/of another")
     for _ in range(2):
         asyncio.run(sink._prune(grace=0))

@@ -31,7 +31,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 def sink_of(folder: Path) -> SpoolSink:
     spool = Spool.at(folder / "spool")
     initialize(spool, NAME, AT, "now", [SINGERS])
-    return SpoolSink(writer_of(spool), spool, max_bytes=1, retention=1, metrics=ReaderMetrics())
+    return SpoolSink(writer_of(spool), spool, max_bytes=1, metrics=ReaderMetrics())
 
 
 def test_an_epoch_that_is_sealed_has_a_span_with_its_number_its_mods_its_bytes_and_how_far_it_is_behind(

@@ -211,7 +211,8 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
         metrics = ReaderMetrics(sealed_watermark=now - 900 * SECOND, newest_epoch=1)
         life = Lifecycle(spool, NEVER)
         metrics.state = lambda: life.record
-        await life.enter(StreamState.PAUSED, retention=RetentionPeriod(1000 * SECOND))
+        await life.enter(StreamState.PAUSED)
+        await life.retains(RetentionPeriod(1000 * SECOND))
         reported, report = asyncio.Event(), life.report
 
         async def reporting(*arguments: str, **options: str) -> None:

@@ -88,7 +88,7 @@ def test_the_open_minute_is_written_at_the_daemons_limit_if_that_is_smaller(
 
     async def daemon() -> bool:
         async with living(spool.spool, StopRequest(drain_timeout=SECOND), max_bytes=most):
-            sink = SpoolSink(spool.writer, spool.spool, max_bytes=most, retention=1, metrics=ReaderMetrics())
+            sink = SpoolSink(spool.writer, spool.spool, max_bytes=most, metrics=ReaderMetrics())
             stopping = asyncio.Event()
             stopping.set()
             return await sink.room(stopping)

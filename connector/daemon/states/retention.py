@@ -1,0 +1,43 @@
+"""Follows the change stream's ``retention_period``, which may be altered while it is read.
+
+What is left of it, and the alarm that it runs out, go by it: of a period that was shortened they would say too much.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from connector.core.health.states import RetentionPeriod
+from connector.daemon.states.daemon import Lifecycle
+from connector.errors import SpannerCdcError
+from connector.telemetry.metrics import ReaderMetrics
+
+_INTERVAL = 60.0
+"""Seconds between two looks."""
+
+
+@asynccontextmanager
+async def retention_followed(
+    life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod]]
+) -> AsyncIterator[None]:
+    """Requests the period each minute while the context is open.
+
+    Args:
+        life: records it.
+        metrics: of the daemon.
+        request: requests the period.
+    """
+    task = asyncio.create_task(_follow(life, metrics, request), name="retention")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _follow(life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod]]) -> None:
+    while True:
+        await asyncio.sleep(_INTERVAL)
+        with suppress(SpannerCdcError):  # which the queries meet, too
+            await life.retains(await request())
+            metrics.retention = life.record.retention.period
