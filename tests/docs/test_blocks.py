@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,19 @@ def test_a_block_of_configuration_is_accepted(block: Block) -> None:
     if node.get("sink", {}).get("type") == "bigquery":
         node["sink"] = {"dataset": "replica", **node["sink"]}
     validated({**node, "source": {**stream, **given}})
+
+
+def test_a_query_of_published_cuts_names_the_sink_and_the_spool() -> None:
+    queries = [
+        (block.place, statement)
+        for block in blocks("sql")
+        for statement in block.text.split(";")
+        if re.search(r"\b_cuts\b", statement)
+    ]
+    assert len(queries) >= 6
+    for place, statement in queries:
+        assert "sink = '" in statement, place
+        assert "spool_id = '" in statement, place
 
 
 def test_every_fence_belongs_to_a_block_that_is_found() -> None:

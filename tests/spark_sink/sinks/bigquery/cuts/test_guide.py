@@ -20,6 +20,11 @@ def statements() -> list[str]:
     return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
 
 
+def of_spool(statement: str, spool_id: str) -> str:
+    """A statement with the id of the spool that the cuts are of."""
+    return re.sub(r"spool_id = '\w+'", f"spool_id = '{spool_id}'", statement)
+
+
 def test_the_statements_of_the_guide_have_the_sum_and_the_rows_of_the_cut(
     local_bigquery: LocalBigQuery, tmp_path: Path
 ) -> None:
@@ -29,6 +34,7 @@ def test_the_statements_of_the_guide_have_the_sum_and_the_rows_of_the_cut(
     run.transfers.seal(5)
     run.deliver()
     assert run.total(views.replace("replica.", "{0}.")) == run.transfers.total
+    bound = of_spool(bound, run.scenario.maker.spool_id)
     found = run.scenario.query(bound.replace("replica.", "{0}."))
     kept = {row["Id"]: row["Balance"] for row in found if row["datastream_metadata"]["change_type"] != "DELETE"}
     assert kept == run.transfers.balances["Checking"]
@@ -36,7 +42,7 @@ def test_the_statements_of_the_guide_have_the_sum_and_the_rows_of_the_cut(
     merged.transfers.seal(5)
     merged.deliver()
     (cut,) = merged.published()
-    variable, script = time.replace("replica.", "{0}.").split(";", 1)
+    variable, script = of_spool(time, merged.scenario.maker.spool_id).replace("replica.", "{0}.").split(";", 1)
     assert variable.startswith("DECLARE cut TIMESTAMP DEFAULT (")
     ((as_of,),) = [row.values() for row in merged.scenario.query(variable.partition("DEFAULT ")[2][1:-1])]
     assert cut.tables["Checking"].version == format_rfc3339(int(as_of.timestamp() * 1_000_000) * 1000)
