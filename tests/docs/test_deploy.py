@@ -125,16 +125,58 @@ def test_kustomize_makes_manifests_of_the_base_with_the_image_and_the_configurat
     assert documents.keys() == {*kubernetes(), "ConfigMap"}
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_the_overlay_of_the_page_replaces_every_name_of_the_base(tmp_path: Path) -> None:
+def overlay_with(words: str) -> str:
+    """The block of the page on Kubernetes with these words."""
     page = (ROOT / "docs/deployment/kubernetes.md").read_text()
-    (overlay,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kustomization.yaml" in block]
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    folder = tmp_path / "my-stream"
+    (found,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if words in block]
+    return str(found)
+
+
+def manifests(folder: Path, overlay: str) -> str:
+    """The manifests of an overlay in a folder beside a copy of deploy/."""
+    if not (folder.parent / "deploy").exists():
+        shutil.copytree(DEPLOY, folder.parent / "deploy")
     folder.mkdir()
     (folder / "kustomization.yaml").write_text(overlay)
     (folder / "config.yaml").write_text("source: {project: music}\n")
-    made = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_overlays_of_several_streams_select_their_own_pods_alone(tmp_path: Path) -> None:
+    labels, selectors = [], []
+    for stream in ("orders", "customers"):
+        overlay = overlay_with("# kustomization.yaml") + overlay_with("nameSuffix").replace("orders", stream)
+        made = {one["kind"]: one for one in yaml.safe_load_all(manifests(tmp_path / stream, overlay))}
+        service, daemon = made["Service"], made["StatefulSet"]
+        assert daemon["spec"]["serviceName"] == service["metadata"]["name"] == f"spanner-cdc-{stream}"
+        labels.append(daemon["spec"]["template"]["metadata"]["labels"])
+        selectors.append([service["spec"]["selector"], daemon["spec"]["selector"]["matchLabels"]])
+        monitored = yaml.safe_load(overlay_with("ServiceMonitor"))["spec"]
+        assert monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert monitored["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    for pod, own in enumerate(labels):
+        for of, found in enumerate(selectors):
+            assert [selector.items() <= own.items() for selector in found] == [pod == of] * 2
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_overlay_for_maintenance_has_the_same_pod_without_the_daemon(tmp_path: Path) -> None:
+    made = manifests(tmp_path / "my-stream", overlay_with("# kustomization.yaml"))
+    idle = manifests(tmp_path / "my-stream-maintenance", overlay_with("components:"))
+    (daemon,), (other,) = (
+        [one for one in yaml.safe_load_all(text) if one["kind"] == "StatefulSet"] for text in (made, idle)
+    )
+    (container,), (without,) = (one["spec"]["template"]["spec"]["containers"] for one in (daemon, other))
+    assert without.pop("command")[0] == "sh"
+    for name in ("args", "startupProbe", "livenessProbe", "readinessProbe"):
+        container.pop(name)
+    assert daemon == other
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_overlay_of_the_page_replaces_every_name_of_the_base(tmp_path: Path) -> None:
+    made = manifests(tmp_path / "my-stream", overlay_with("# kustomization.yaml"))
     assert "project: music" in made
     assert "my-" not in made
     assert {one["metadata"]["namespace"] for one in yaml.safe_load_all(made)} == {"replication"}
