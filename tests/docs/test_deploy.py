@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from connector import __version__
-from connector.config.loading import Config, load
+from connector.config.loading import Config, load, validated
 from connector.core.timestamps import SECOND
 from connector.errors import FAILED_PERMANENTLY, ConfigurationError, DataLostError
 from connector.telemetry import server
@@ -23,6 +23,7 @@ from tests.docs.command_lines import unknown
 from tests.docs.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
+SOURCE = {"project": "my-project", "instance": "my-instance", "database": "my-database", "change_stream": "Everything"}
 METRIC = re.compile(r"\bspanner_cdc_[a-z_]+")
 
 
@@ -84,6 +85,13 @@ def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> No
     assert final == {ConfigurationError.exit_code, DataLostError.exit_code, FAILED_PERMANENTLY}
 
 
+def test_the_unit_waits_for_a_sink_that_drains_too_long_and_has_files_for_many_partitions() -> None:
+    service = unit()["Service"]
+    longest = validated({"source": SOURCE, "sink": {"path": "./out"}}).drain_timeout / SECOND
+    assert int(service["TimeoutStopSec"]) > 3 * longest
+    assert int(service["LimitNOFILE"]) > 1024
+
+
 def kubernetes() -> dict[str, dict[str, Any]]:
     """The documents of the base by their kind."""
     return {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes/service.yaml").read_text())}
@@ -110,7 +118,7 @@ def test_the_manifest_has_one_replica_probes_that_exist_and_a_configuration_that
     monkeypatch.setenv("STATUS_TOKEN", "a token")
     config = loaded((DEPLOY / "kubernetes/config.yaml").read_text(), tmp_path)
     assert config.status.token == "a token"
-    assert pod["terminationGracePeriodSeconds"] > 2 * config.drain_timeout / SECOND
+    assert pod["terminationGracePeriodSeconds"] > 3 * config.drain_timeout / SECOND
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
