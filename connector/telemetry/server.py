@@ -30,7 +30,7 @@ from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.document import schema
 from connector.telemetry.exporter import registry_of
 from connector.telemetry.history import INTERVAL
-from connector.telemetry.listening import no_listening
+from connector.telemetry.listening import Connections, no_listening
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
 
@@ -38,6 +38,8 @@ _KEPT = 1.0
 """Seconds that an answer is served again before a new one is made."""
 _TURN = 1.0
 """Seconds between two signs of life of the reader's event loop."""
+_MOST, _PATIENCE, _IDLE = 100, 10.0, 75.0
+"""Connections at once, and the seconds that one is kept before its first request and between two."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -129,6 +131,7 @@ class _Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._port: int | None = None
+        self._connections: Connections | None = None
 
     def start(self) -> int | None:
         """Returns the port that is served, or None if there is none."""
@@ -143,27 +146,34 @@ class _Server:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=0.5)
+        runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=0.5, keepalive_timeout=_IDLE
+        )
+        listener: asyncio.Server | None = None
         try:
             await runner.setup()
-            site = web.TCPSite(runner, self._config.host, self._config.port)
+            assert runner.server is not None
+            connections = self._connections = Connections(runner.server, most=_MOST, patience=_PATIENCE)
             try:
-                await site.start()
+                listener = await self._loop.create_server(connections, self._config.host, self._config.port)
             except OSError as error:
                 why = no_listening(self._config.host, self._config.port, error)
                 _log.warning("no status page is served", reason=why)
                 return
-            self._port = runner.addresses[0][1]
+            self._port = listener.sockets[0].getsockname()[1]
             self._started.set()
-            await self._sample()
+            await self._sample(connections)
         finally:
             self._started.set()
+            if listener is not None:
+                listener.close()
             await runner.cleanup()
 
-    async def _sample(self) -> None:
+    async def _sample(self, connections: Connections) -> None:
         """Follows the partitions each second, and the rest each ten, until :meth:`stop`."""
         second = 0
         while not self._stopping.is_set():
+            connections.close_silent()
             self._reporter.history.follow(self._metrics.graph())
             if second % INTERVAL == 0:
                 self._reporter.history.sample(self._metrics, time.time_ns())
@@ -186,6 +196,8 @@ class _Server:
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._connections is not None:
+            self._connections.heard(request.protocol)
         if is_loopback(self._config.host) and not self._is_own(request):
             raise web.HTTPForbidden(text="this Host header is not served\n")
         if request.path not in _OPEN and not self._has_token(request):

@@ -34,6 +34,8 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self._url = url
+        self.host, _, port = url.removeprefix("http://").partition(":")
+        self.port = int(port)
 
     async def ask(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
@@ -193,6 +195,63 @@ def test_a_host_that_is_not_loopback_without_a_token_is_a_warning(
             assert "status.token" in caplog.text
 
     run(test())
+
+
+def test_connections_are_bounded_and_those_that_are_idle_for_longest_end(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_MOST", 3)
+
+    async def test() -> None:
+        async with serve(running()) as client:
+            opened = []
+            for _ in range(5):
+                opened.append(await asyncio.open_connection(client.host, client.port))
+                assert (await client.ask("/healthz"))[0] == 200, "a probe is answered beside silent connections"
+            for reader, _ in opened[:3]:
+                assert await ended(reader)
+            for _, writer in opened:
+                writer.close()
+
+    run(test())
+
+
+def test_a_burst_of_connections_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MOST", 3)
+
+    async def test() -> None:
+        async with serve(running()) as client:
+            opened = await asyncio.gather(*(asyncio.open_connection(client.host, client.port) for _ in range(40)))
+            left = {asyncio.create_task(ended(reader)) for reader, _ in opened}
+            while len(left) > 3:
+                _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for _, writer in opened:
+                writer.close()
+            await asyncio.gather(*left)
+
+    run(test())
+
+
+def test_a_connection_without_a_whole_request_ends(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_PATIENCE", 0.0)
+
+    async def test() -> None:
+        async with serve(running()) as client:
+            for sent in (b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"):
+                reader, writer = await asyncio.open_connection(client.host, client.port)
+                writer.write(sent)
+                assert await ended(reader)
+                writer.close()
+
+    run(test())
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """True once the server has ended a connection without an answer."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
 
 
 def test_the_status_has_what_its_schema_requires_and_no_whole_token(serve: Serve) -> None:
