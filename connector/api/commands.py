@@ -5,6 +5,7 @@ from typing import BinaryIO
 from connector.api.stop import Stop, reader_stop
 from connector.config import Config
 from connector.daemon import read as daemon
+from connector.errors import ConfigurationError
 from connector.reader import tail as printing
 
 
@@ -19,11 +20,16 @@ async def read(config: Config, *, stop: Stop | None = None) -> None:
         stop: seals what is complete, for ``config.drain_timeout`` at most, and returns.
 
     Raises:
-        ConfigurationError: the configuration does not fit the database.
+        ConfigurationError: the configuration does not fit the database, or Spark's executors are to read.
         DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
         SpoolInUseError: another process writes the spool.
         SpannerCdcError: reading cannot continue. What was sealed is kept, and the next call continues from there.
     """
+    if config.source.reader == "executors":
+        error = (
+            "source.reader: executors is for `spanner-cdc read` and `run`: set it to process to read in this process"
+        )
+        raise ConfigurationError([error])
     async with reader_stop(stop, config.drain_timeout) as follower:
         await daemon.read(config, follower)
 

@@ -145,9 +145,8 @@ async def read_epochs(
         DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
         SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete.
     """
-    if (mode := config.source.late_records) != "stop":
-        error = f"source.late_records: {mode} needs a spool; without one a late record stops reading"
-        raise ConfigurationError([error])
+    if needing := _needing_a_spool(config.source):
+        raise ConfigurationError(needing)
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
     async with opened(source, started=resumed is not None) as stream:
@@ -159,6 +158,20 @@ async def read_epochs(
             return
         async with _reading(stream, config, span, handover, stop):
             yield handover
+
+
+def _needing_a_spool(source: SourceConfig) -> list[str]:
+    """The options that need a spool, each with its remedy."""
+    out = []
+    if source.late_records != "stop":
+        out.append(f"source.late_records: {source.late_records} needs a spool; without one a late record stops reading")
+    if source.backfill is not None:
+        out.append("source.backfill needs a spool: omit it here, or use `spanner-cdc run`")
+    if source.complete_rows:
+        out.append("source.complete_rows is for the built-in sinks, which read a spool: omit it here")
+    if source.reader == "executors":
+        out.append("source.reader: executors needs a spool: set it to process here")
+    return out
 
 
 async def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:

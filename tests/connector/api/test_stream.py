@@ -327,9 +327,27 @@ def test_a_call_that_spanner_refuses_at_the_start_is_an_error_with_a_short_trace
     assert "\n" not in str(caught.value)
 
 
-def test_late_records_cannot_be_kept_without_a_spool(server: ScriptedServer) -> None:
-    with pytest.raises(connector.ConfigurationError, match="late_records: dead-letter needs a spool"):
-        run(collected(config(server, source={"late_records": "dead-letter"})))
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ({"late_records": "dead-letter"}, "late_records: dead-letter needs a spool"),
+        ({"backfill": True, "start": "now"}, "source.backfill needs a spool"),
+        ({"complete_rows": True}, "source.complete_rows is for the built-in sinks"),
+        ({"reader": "executors"}, "source.reader: executors needs a spool"),
+    ],
+)
+def test_an_option_that_needs_a_spool_is_refused_before_anything_is_read(
+    server: ScriptedServer, option: dict[str, object], line: str
+) -> None:
+    with pytest.raises(connector.ConfigurationError, match=line):
+        run(collected(config(server, source=option)))
+    assert server.engine.statements == 0
+
+
+def test_the_daemon_in_this_process_refuses_to_be_spark_executors(server: ScriptedServer) -> None:
+    reading = connector.read(config(server, source={"reader": "executors"}))
+    with pytest.raises(connector.ConfigurationError, match=r"source\.reader: executors is for `spanner-cdc read`"):
+        run(reading)
     assert server.engine.statements == 0
 
 
