@@ -55,7 +55,7 @@ def omissions_of(
         return Databases(now.tables, source_tables(source))
 
     def former(table: str, column: str) -> bool:
-        type_json = known.columns(table).get(column, "")
+        type_json = known.columns(table, exact=True).get(column, "")
         if not type_json or creation is None or table not in creation.wanted(known):
             return not type_json
         return SpannerType.parse(type_json).kind not in _MADE_BY_HAND

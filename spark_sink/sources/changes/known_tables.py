@@ -56,12 +56,18 @@ class KnownTables:
             raise ConfigurationError([f"the spool at {self._spool.path} has no table {table} (tables: {known})"])
         return self.schema(keys[table])
 
-    def columns(self, table: str) -> dict[str, str]:
+    def columns(self, table: str, *, exact: bool = False) -> dict[str, str]:
         """The columns of a table by name, with Spanner's type; the type is empty if it has changed.
 
         Those of the newest epoch come first, in their order. A column that was dropped and added again with other
         capital letters has its newest name: what events have under the former one belongs to a column that is gone.
+
+        Args:
+            table: the table.
+            exact: whether another type of Spanner's is a change, too, where typed rows have the same type for both, as
+                for ENUM and INT64, PROTO and BYTES, and PROTO of another message.
         """
+        seen_as = str if exact else type_name
         columns = {column.name: column.type for column in self.newest(table).columns}
         names = {name.lower(): name for name in columns}
         for key in [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]:
@@ -70,7 +76,7 @@ class KnownTables:
                 continue
             for column in other.columns:
                 name = names.setdefault(column.name.lower(), column.name)
-                if columns.setdefault(name, column.type) != column.type:
+                if seen_as(columns.setdefault(name, column.type)) != seen_as(column.type):
                     columns[name] = ""
         return columns
 
