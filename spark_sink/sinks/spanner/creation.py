@@ -64,9 +64,10 @@ class Creation:
 
     def wanted(self, known: KnownTables) -> Mapping[str, frozenset[str]]:
         """The columns of each of the spool's tables that the destination should have."""
+        now = known.read_once()
         return {
-            name: frozenset(column.name for column in known.newest(name).columns)
-            for name in known.names()
+            name: frozenset(column.name for column in now.newest(name).columns)
+            for name in now.names()
             if self.creates(name)
         }
 

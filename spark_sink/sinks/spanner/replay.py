@@ -126,7 +126,8 @@ class _SpannerReplay:
         self._applying = replace(Applying.of(config.sink), mode="rows")
         self._schemas = KnownSchemas(spool)
         self._tables = KnownTables(spool)
-        self._keys = {name: self._tables.newest(name).primary_keys for name in self._tables.names()}
+        known = self._tables.read_once()
+        self._keys = {name: known.newest(name).primary_keys for name in known.names()}
         self._source = SpannerRows(Completion.reading(config.source))
         self._has_written: set[str] = set()
 

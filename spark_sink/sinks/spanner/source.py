@@ -182,7 +182,8 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
         if position >= end:
             return
         known = KnownTables(spool)
-        tables = {name: known.newest(name) for name in known.names()}
+        now = known.read_once()
+        tables = {name: now.newest(name) for name in now.names()}
         keys = {name: schema.primary_keys for name, schema in tables.items()}
         columns = {name: [column.name for column in schema.columns] for name, schema in tables.items()}
         dead_letters = DeadLetters(place.dead_letters, former=FORMER_NAMES)

@@ -45,7 +45,7 @@ from spark_sink.sinks.tables.reserved_names import kept_names
 from spark_sink.sinks.tables.row_merger import for_table, merged, newest
 from spark_sink.sinks.tables.table_faults import naming, refused, tried
 from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
-from spark_sink.sources.changes.known_tables import KnownTables, type_name
+from spark_sink.sources.changes.known_tables import KnownTables, TablesNow, type_name
 from spark_sink.sources.changes.spool_copies import check_copy
 from spark_sink.sources.changes.typed import spool_of, typed_as
 
@@ -174,7 +174,7 @@ class TablesWriter:
         self._rejected = rejected or NoDeadLetters()
         self._compared: set[tuple[int, str]] = set()
         self._own = KnownTables(feed.spool)
-        self._known = KnownTables(feed.stream)  # a backfill's spool does not know of types that have changed
+        self._known = KnownTables(feed.stream)
 
     def write(
         self,
@@ -233,8 +233,8 @@ class TablesWriter:
     ) -> Mapping[str, SpannerCdcError]:
         """Returns the tables that cannot be written, with their errors."""
         store = self.store(events.sparkSession)
-        last = identified(self._spool, batch.last)
-        stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, self.tables()))
+        last, now = identified(self._spool, batch.last), TablesNow(self._known, self._own)
+        stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, now.names()))
         tables: dict[str, LakeTable] = {}
         keyed, applied = dict[str, bool](), dict[str, int]()
 
@@ -247,7 +247,7 @@ class TablesWriter:
                 stopped[name] = error
 
         def prepare(name: str) -> None:
-            table = self.table(name)
+            table = self.table(name, now)
             with naming(table, store.target(table.name), events):  # before the options of commits are set
                 prepared = tried(name, store.prepare, table)
                 applied[name] = self._applied(store, table)
@@ -399,13 +399,13 @@ class TablesWriter:
             with refused(name, target), writing(spark):
                 tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
 
-    def table(self, name: str) -> LakeTable:
+    def table(self, name: str, now: TablesNow | None = None) -> LakeTable:
         """A table of the destination, with every column that it has had.
 
         Raises:
             TableNameError: a column has the name of one that is added, or the format keeps a name for itself.
         """
-        known = self._known if name in self._known.names() else self._own
+        known = (now or TablesNow(self._known, self._own)).having(name)
         types = known.columns(name)
         options = self._options
         kept = kept_names(

@@ -70,7 +70,7 @@ class KnownTables:
         seen_as = str if exact else type_name
         columns = {column.name: column.type for column in self.newest(table).columns}
         names = {name.lower(): name for name in columns}
-        for key in [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]:
+        for key in self._all_keys():
             other = self.schema(key)
             if other.table != table:
                 continue
@@ -95,11 +95,59 @@ class KnownTables:
         latest = self._spool.latest()
         return dict(self._spool.manifest(latest).schema_keys if latest else header.schema_keys)
 
+    def _all_keys(self) -> list[str]:
+        return [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]
+
+    def read_once(self) -> "KnownTables":
+        """The same tables, as they are at the first question."""
+        return _ReadOnce(self._spool, self._schemas)
+
     def schema(self, key: str) -> TableSchema:
         """The schema with a key."""
         if key not in self._schemas:
             self._schemas[key] = self._spool.schema(key)
         return self._schemas[key]
+
+
+class TablesNow:
+    """Known tables as they are at the first question: after it, storage is read for schemas alone that are new.
+
+    Args:
+        known: the tables of the change stream's spool.
+        own: those of the spool that is delivered, which may be a backfill's.
+    """
+
+    def __init__(self, known: KnownTables, own: KnownTables) -> None:
+        self._known = known.read_once()
+        self._own = own.read_once()
+
+    def names(self) -> list[str]:
+        """The tables of the change stream's spool."""
+        return self._known.names()
+
+    def having(self, table: str) -> KnownTables:
+        """The tables among which one is: a backfill's spool does not know of types that have changed."""
+        return self._known if table in self.names() else self._own
+
+
+class _ReadOnce(KnownTables):
+    """Known tables whose names, and whose schemas' keys, are read once."""
+
+    def __init__(self, spool: Spool, schemas: dict[str, TableSchema]) -> None:
+        super().__init__(spool)
+        self._schemas = schemas
+        self._newest: dict[str, str] | None = None
+        self._all: list[str] | None = None
+
+    def _newest_keys(self) -> dict[str, str]:
+        if self._newest is None:
+            self._newest = super()._newest_keys()
+        return self._newest
+
+    def _all_keys(self) -> list[str]:
+        if self._all is None:
+            self._all = super()._all_keys()
+        return self._all
 
 
 def parsed(type_json: str) -> SpannerType:
