@@ -38,7 +38,8 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
     The added columns are ``_change_type``, ``_commit_timestamp`` (text with all digits), ``_change_sequence_number``,
     ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not captured is NULL, too; ``_present``
     lists the captured columns. The table's columns are those of the newest epoch at the time of the call; they are NULL
-    in rows that are older than the column. A column whose type has changed is text.
+    in rows that are older than the column. A column whose type has changed is text; while a query runs its types stay
+    those of the call, so that it is to be started again after such a change.
 
     Args:
         df: rows of the source, as a stream or as a batch, with the columns of the source.
@@ -143,12 +144,17 @@ def _text_of(column_type: SpannerType) -> StringType | ArrayType:
     return ArrayType(StringType()) if column_type.is_array else StringType()
 
 
+def _bytes_of(text: Column) -> Column:
+    """The bytes of a text in base64; another text, as of a column that was a STRING, is an error and not garbage."""
+    return F.to_binary(text, F.lit("base64"))
+
+
 def _cast(value: Column, column_type: SpannerType, *, instants: bool) -> Column:
     name = SPARK_TYPES[column_type.kind]
     if name == STRING:
         return value
     if name == BINARY:
-        return F.transform(value, F.unbase64) if column_type.is_array else F.unbase64(value)
+        return F.transform(value, _bytes_of) if column_type.is_array else _bytes_of(value)
     if instants and name == SPARK_TYPES[ColumnKind.TIMESTAMP]:
         return value.cast(ArrayType(TimestampType()) if column_type.is_array else TimestampType())
     return value.cast(f"array<{name}>" if column_type.is_array else name)

@@ -8,12 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_sink
 from connector.core.records import ColumnType
 from connector.errors import ConfigurationError
 from spark_sink.sources.changes.known_tables import KnownTables, type_name
+from spark_sink.sources.changes.typed import typed_as
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
@@ -170,6 +172,17 @@ def test_a_column_whose_values_have_one_type_in_spark_has_not_changed(
     assert known.columns("Singers")["Code"] == newest
     assert type_name(known.columns("Singers")["Code"]) == name
     assert not known.columns("Singers", exact=True)["Code"], "a sink for Spanner has to know"
+
+
+def test_a_text_in_a_column_of_bytes_is_an_error_and_no_other_bytes(spark: SparkSession, spool: SpoolMaker) -> None:
+    types = columns({"Code": '{"code":"BYTES"}', "Codes": '{"array_element_type":{"code":"BYTES"},"code":"ARRAY"}'})
+    spool.seal(record(START + 1, columns=types, values={"Code": BASE64, "Codes": [BASE64, None]}))
+    (row,) = rows(spark_sink.typed(events(spark, spool), "Singers"))
+    assert (row["Code"], row["Codes"]) == (DATA, [DATA, None])
+    former = columns({"Code": '{"code":"STRING"}'})
+    spool.seal(record(START + 2, columns=former, values={"Code": "no base64, but text"}))
+    with pytest.raises(PySparkException, match="CONVERSION_INVALID_INPUT"):
+        rows(typed_as(events(spark, spool), "Singers", {"Code": '{"code":"BYTES"}'}))
 
 
 def test_it_works_on_a_stream_and_after_a_filter(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
