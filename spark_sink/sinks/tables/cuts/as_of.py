@@ -1,18 +1,19 @@
 """``as_of()``: the tables of a lakehouse as of a published cut. No JVM is needed: Spark Connect will do."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from connector.config.values import parse_timestamp
 from connector.core.timestamps import parse
 from connector.errors import ConfigurationError
 from connector.spool.storage.locations import absolute
-from spark_sink.errors import CutError
+from spark_sink.errors import CutError, clear_line
+from spark_sink.errors import text_of as text_of_error
 from spark_sink.failures import SPARK_ERRORS
 from spark_sink.sinks.tables.config import Format, TableOptions
 from spark_sink.sinks.tables.cuts.cuts_table import text_of
@@ -23,6 +24,20 @@ from spark_sink.sinks.tables.lake_table import CUTS, DELETED
 
 _AT_A_TIME = 4
 """Tables that are looked at at the same time."""
+
+_NO_TABLE = re.compile(
+    r"TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|PATH_DOES_NOT_EXIST"
+    r"|(?:SCHEMA|CATALOG)_NOT_FOUND|NoSuch(?:Table|Namespace|Database)Exception"
+)
+"""Of errors about a table that is not there."""
+
+_NO_VERSION = re.compile(
+    r"DELTA_VERSION_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_NO_RECREATABLE_HISTORY|TRUNCATED_TRANSACTION_LOG"
+    r"|DELTA_MISSING_PART_FILES|LOG_FILE_NOT_FOUND|DELTA_FILE_NOT_FOUND|FILE_NOT_EXIST|FileNotFoundException"
+    r"|BEYOND_DELETED_FILE_RETENTION|Cannot time travel Delta table|iceberg\.exceptions\.NotFoundException"
+    r"|[Cc]annot find (?:\w+ ){0,3}snapshot"
+)
+"""Of errors about a version or its files that are not there."""
 
 
 class TablesAtCut(Mapping[str, DataFrame]):
@@ -92,7 +107,7 @@ def as_of(
     versions = {one["name"]: one["version"] for one in cut["tables"] if one["version"] is not None}
 
     def read(name: str) -> DataFrame:
-        rows = _at(spark, store, format, name, versions[name], cut["timestamp"])
+        rows = _at(spark, store, format, name, versions[name], cut)
         return rows.where(f"NOT {DELETED}") if cut["deletes"] == "apply" else rows
 
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
@@ -139,8 +154,11 @@ def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str
     target = store.target(CUTS)
     try:
         store.refresh(target)
-        rows = spark.sql(f"SELECT timestamp, epoch, spool_id, sink, published_at, deletes, tables FROM {target}")
-    except AnalysisException:
+        published_at = "unix_micros(published_at) AS published_at"
+        rows = spark.sql(f"SELECT timestamp, epoch, spool_id, sink, {published_at}, deletes, tables FROM {target}")
+    except SPARK_ERRORS as error:
+        if not _NO_TABLE.search(text_of_error(error)):
+            raise CutError(f"the cuts in {target} cannot be read: {clear_line(error)}") from error
         raise CutError(
             f"there is no table {target}: no cut is published here", hint="See path, database and format."
         ) from None
@@ -167,30 +185,55 @@ def _at(
     format: Format,  # noqa: A002 - as in as_of
     name: str,
     version: int,
-    cut: str,
+    cut: Row,
 ) -> DataFrame:
     """A table as of a version, which is compared with what is kept."""
     target = store.target(name)
+    cannot = f"table {name} of the cut at {cut['timestamp']} cannot be read"
     removed = CutError(
-        f"table {name} of the cut at {cut} cannot be read: version {version} of {target} is vacuumed or expired",
+        f"{cannot}: version {version} of {target} is vacuumed or expired",
         hint="Choose a later timestamp, and set sink.cuts.keep to the time for which you need cuts.",
     )
     try:
         store.refresh(target)
         rows = spark.sql(f"SELECT * FROM {target} VERSION AS OF {version}")
         rows.schema  # noqa: B018 - Spark Connect analyzes it only now
-        if format == "delta" and is_vacuumed(_later(spark, target, version)):
-            raise removed
+        if format == "delta":
+            commits = _since(spark, target, version)
+            if _is_of_another_table(spark, target, version, commits, cut["published_at"] // 1000):
+                raise CutError(
+                    f"{cannot}: {target} was created again after the cut, so that its version {version} is another one",
+                    hint="Choose a timestamp after that.",
+                )
+            if is_vacuumed([one for one in commits if one.version > version]):
+                raise removed
     except SPARK_ERRORS as error:
-        raise removed from error
+        text = text_of_error(error)
+        if _NO_TABLE.search(text) or _NO_VERSION.search(text):
+            raise removed from error
+        raise CutError(f"{cannot}: {clear_line(error)}") from error
     return rows
 
 
-def _later(spark: SparkSession, target: str, version: int) -> list[DeltaCommit]:
-    """The commits of a table of Delta after a version."""
+def _is_of_another_table(
+    spark: SparkSession, target: str, version: int, commits: list[DeltaCommit], published_at: int
+) -> bool:
+    """True if a table of Delta is younger than a cut, and so is its version: both times are Unix milliseconds.
+
+    The time of a commit alone is that of a file, and a copied table has other ones. A table that was replaced is
+    younger, too, and keeps its former versions.
+    """
+    if not any(one.version == version and one.at > published_at for one in commits):
+        return False
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {target}").selectExpr("unix_millis(createdAt) AS at").collect()
+    return detail["at"] is not None and detail["at"] > published_at
+
+
+def _since(spark: SparkSession, target: str, version: int) -> list[DeltaCommit]:
+    """The commits of a table of Delta from a version on."""
     newest = _history(spark, target, 1)
-    missing = newest[0].version - version if newest else 0
-    return newest if missing == 1 else _history(spark, target, missing) if missing > 1 else []
+    later = newest[0].version - version if newest else 0
+    return _history(spark, target, later + 1) if later > 0 else newest
 
 
 def _history(spark: SparkSession, target: str, commits: int) -> list[DeltaCommit]:

@@ -13,7 +13,6 @@ class DeltaVersions(Versions):
     def __init__(self, spark: SparkSession, store: DeltaStore) -> None:
         self._spark = spark
         self._store = store
-        self._folders: dict[str, str] = {}
 
     def compact(self, name: str) -> None:
         """By OPTIMIZE."""
@@ -21,11 +20,13 @@ class DeltaVersions(Versions):
 
     def _now(self, name: str) -> int | None:
         try:
-            folder = self._folders.get(name) or self._store.folder(name)
+            known = self._store.known_folder(name)
+            version = self._version(known)
+            if version < 0 and (folder := self._store.folder(name)) != known:  # it was dropped, and created elsewhere
+                version = self._version(folder)
         except AnalysisException:
             return None  # the catalog has no such table yet
-        version = int(self._store.snapshot(folder).version())
-        if version < 0:
-            return None
-        self._folders[name] = folder
-        return version
+        return version if version >= 0 else None
+
+    def _version(self, folder: str) -> int:
+        return int(self._store.snapshot(folder).version())

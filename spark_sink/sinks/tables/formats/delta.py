@@ -30,6 +30,9 @@ _SEARCHED = (1, 30, 1000)
 _COMMITTED: dict[tuple[str, str], Offset] = {}
 """The last commits of this process, by table and name. A table's history is read only where there is none."""
 
+_FOLDERS: dict[str, str] = {}
+"""The folder that each table of a catalog had when it was last looked up: each micro-batch that writes it does so."""
+
 
 class DeltaStore(TableStore):
     """Tables of Delta."""
@@ -138,4 +141,11 @@ class DeltaStore(TableStore):
         """The folder of a table."""
         if self._options.path is not None:
             return f"{self._options.path}/{name}"
-        return str(self._spark.sql(f"DESCRIBE DETAIL {self.target(name)}").first()["location"])  # type: ignore[index]
+        target = self.target(name)
+        found = str(self._spark.sql(f"DESCRIBE DETAIL {target}").first()["location"])  # type: ignore[index]
+        _FOLDERS[target] = found
+        return found
+
+    def known_folder(self, name: str) -> str:
+        """The folder that a table had when it was last looked up."""
+        return _FOLDERS.get(self.target(name)) or self.folder(name)

@@ -1,10 +1,13 @@
 """Tables as of a published cut: which one, and what is refused."""
 
+import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Row, SparkSession
 
 import spark_sink
 from connector.core.timestamps import format_rfc3339
@@ -12,14 +15,19 @@ from connector.errors import ConfigurationError
 from spark_sink.errors import CutError
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
-from spark_sink.sinks.tables.cuts import cut_records
+from spark_sink.sinks.tables.cuts import as_of, cut_records
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.lake_table import DELETED
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from tests.spark_sink.cuts.bank import SUM, TABLES
 from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.sinks.tables.reading import target
 from tests.spark_sink.spools import START
 
 HOUR = 3600 * 10**9
+DELTA = pytest.mark.skipif(
+    spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse"
+)
 
 
 def records(lake: SparkSession, of_format: Format, folder: Path, now: int = START, sink: str = "tables") -> CutRecords:
@@ -132,3 +140,52 @@ def test_what_is_not_there_is_refused_in_a_line(lake: SparkSession, merging_form
         spark_sink.as_of(lake, path=tmp_path, format=merging_format, timestamp="yesterday")
     with pytest.raises(ConfigurationError, match="Parquet files have no versions"):
         spark_sink.as_of(lake, path=tmp_path, format="parquet")
+
+
+@DELTA
+def test_a_cut_of_a_table_that_was_created_again_is_refused_and_of_one_that_was_replaced_is_read(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    tables = {name: target(tmp_path, "delta", name) for name in ("Again", "Replaced")}
+
+    def written(table: str, *, made_by: str, balance: int) -> None:
+        lake.sql(f"{made_by} TABLE {table} (Balance INT, {DELETED} BOOLEAN) USING delta")
+        lake.sql(f"INSERT INTO {table} VALUES ({balance}, false)")
+
+    for table in tables.values():
+        written(table, made_by="CREATE", balance=1)
+    versions = {name: TableAtCut(version="1") for name in tables}
+    records(lake, "delta", tmp_path).publish(cut(1, START, time.time_ns(), **versions))
+    found = spark_sink.as_of(lake, path=tmp_path)
+    assert [found[name].first()["Balance"] for name in tables] == [1, 1]  # type: ignore[index]
+
+    written(tables["Replaced"], made_by="CREATE OR REPLACE", balance=2)
+    assert spark_sink.as_of(lake, path=tmp_path)["Replaced"].first()["Balance"] == 1  # type: ignore[index]
+    shutil.rmtree(tmp_path / "Again")
+    written(tables["Again"], made_by="CREATE", balance=2)
+    with pytest.raises(CutError, match=r"table Again of the cut at .* was created again after the cut"):
+        spark_sink.as_of(lake, path=tmp_path)
+
+
+class Failing:
+    """A session whose statements fail."""
+
+    def __init__(self, error: PySparkException) -> None:
+        self.error = error
+
+    def sql(self, _: str) -> None:
+        raise self.error
+
+
+UNREACHABLE = PySparkException("java.net.ConnectException: Connection refused")
+FORBIDDEN = AnalysisException("[INSUFFICIENT_PERMISSIONS] Insufficient privileges")
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, FORBIDDEN])
+def test_an_error_that_is_about_no_missing_table_is_given_as_it_is(error: PySparkException, tmp_path: Path) -> None:
+    session = Failing(error)
+    with pytest.raises(CutError, match=r"the cuts in .* cannot be read: (java.net.Connect|\[INSUFF)"):
+        spark_sink.as_of(session, path=tmp_path)  # type: ignore[arg-type]
+    store = as_of._store(session, tmp_path, None, "delta")  # type: ignore[arg-type]
+    with pytest.raises(CutError, match=r"table Lines of the cut at now cannot be read: (java.net.Connect|\[INSUFF)"):
+        as_of._at(session, store, "delta", "Lines", 1, Row(timestamp="now", published_at=1))  # type: ignore[arg-type]
