@@ -9,7 +9,7 @@ import click
 from connector.cli.common import Common, common_options, given_paths, print_report, put
 from connector.core.health.hints import with_paths
 from connector.core.health.states import ALIVE, StreamState
-from connector.daemon.states.report import objects_report, spool_of, status_of, status_text
+from connector.daemon.states.report import kept_by, objects_report, spool_of, status_of, status_text
 from connector.errors import SpoolError
 from connector.spool.lifecycle import pause_of, request_pause, request_resume, state_of
 from connector.spool.reading import Spool
@@ -32,7 +32,7 @@ def status_command(*, common: Common, target: str, with_errors: bool, with_objec
     spool, most = spool_of(target)
     report = status_of(spool, most, config=given_paths()["config"])
     if with_objects:
-        report["objects"] = objects_report(spool)
+        report["objects"] = objects_report(spool, kept_by(target))
     print_report(report, status_text(report, with_errors=with_errors), as_json=as_json)
     health = report["health"]
     assert isinstance(health, dict)

@@ -103,10 +103,16 @@ def described(one: RecordedBackfill) -> Report:
     }
 
 
-def lines_of(one: Report) -> list[str]:
-    """A line for a backfill, and one for each of its tables."""
+def tables_of(one: Report) -> list[dict[str, str]]:
+    """The tables of a described backfill, each with its progress."""
     tables = one["tables"]
     assert isinstance(tables, list)
+    return tables
+
+
+def lines_of(one: Report) -> list[str]:
+    """A line for a backfill, and one for each of its tables."""
+    tables = tables_of(one)
     done = sum(table["state"] == "done" for table in tables)
     rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
     dead_letters = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""

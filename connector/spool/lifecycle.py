@@ -27,7 +27,7 @@ LATE_RECORD = "late_record"
 MOST_ERRORS = 100
 """Events that are kept; older ones are dropped."""
 
-_LONGEST_TEXT = 2000
+LONGEST_TEXT = 2000
 _RESERVED = 64 * 1024
 """Bytes of a disk that are kept for the daemon's last words."""
 
@@ -156,8 +156,8 @@ def write_state(spool: Spool, record: StateRecord) -> None:
     document = _State(
         state=record.state,
         since=record.since,
-        reason=record.reason[:_LONGEST_TEXT],
-        hint=record.hint[:_LONGEST_TEXT],
+        reason=record.reason[:LONGEST_TEXT],
+        hint=record.hint[:LONGEST_TEXT],
         seen=record.seen,
         retention_seconds=record.retention.period / 1e9,
         retention_is_default=record.retention.is_default,
@@ -241,7 +241,7 @@ def late_stops(events: Iterable[ErrorEvent]) -> Mended:
 
 def shortened(event: ErrorEvent) -> ErrorEvent:
     """The event with texts of a bounded length."""
-    return event.model_copy(update={"message": event.message[:_LONGEST_TEXT], "hint": event.hint[:_LONGEST_TEXT]})
+    return event.model_copy(update={"message": event.message[:LONGEST_TEXT], "hint": event.hint[:LONGEST_TEXT]})
 
 
 def add_error(spool: Spool, event: ErrorEvent) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from connector.core.health.states import StreamState
 from connector.spool.backfill.documents import TableProgress, TableState
 from connector.spool.lifecycle import ErrorEvent
 
@@ -17,6 +18,14 @@ STATES: Mapping[TableState, str] = {
 }
 """The state of a table's backfill, by the state in the spool."""
 
+STREAMING: Mapping[StreamState, str] = {
+    StreamState.NOT_STARTED: NOT_STARTED,
+    StreamState.PAUSED: "paused",
+    StreamState.FAILED: "failed",
+    StreamState.FAILED_PERMANENTLY: "failed",
+}
+"""The state of a table's changes where no sink has stopped it, by the stream's state; ``active`` in every other one."""
+
 _SHOWN_ERRORS = 10
 _LOST = "what is left can only be read at a new timestamp, by the next run"
 
@@ -26,6 +35,7 @@ def objects_of(
     backfills: Iterable[Mapping[str, Any]],
     stopped: Mapping[str, str],
     errors: Iterable[ErrorEvent],
+    state: StreamState = StreamState.RUNNING,
 ) -> list[dict[str, Any]]:
     """The tables, by name, each with the newest backfill that has it, and how its changes are delivered.
 
@@ -34,7 +44,9 @@ def objects_of(
         backfills: the backfills, in order, as ``spanner-cdc spool --json`` lists them. Repairs are ignored.
         stopped: why a sink has stopped a table.
         errors: the recorded errors, the newest last.
+        state: the stream's.
     """
+    streaming = {"state": STREAMING.get(state, "active")}
     filled = {}
     for one in backfills:
         if one.get("why") != "repair":
@@ -48,7 +60,7 @@ def objects_of(
         {
             "table": name,
             "backfill": filled.get(name, {"state": NOT_STARTED}),
-            "streaming": {"state": "stopped", "error": stopped[name]} if name in stopped else {"state": "active"},
+            "streaming": {"state": "stopped", "error": stopped[name]} if name in stopped else streaming,
             "errors": of_table.get(name, [])[-_SHOWN_ERRORS:],
         }
         for name in sorted(names)

@@ -114,7 +114,11 @@ class Reporter:
             errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             objects=objects_of(
-                {*metrics.watched, *metrics.tables}, metrics.backfills, metrics.stopped_tables, metrics.errors()
+                {*metrics.watched, *metrics.tables},
+                metrics.backfills,
+                metrics.stopped_tables,
+                metrics.errors(),
+                metrics.state().state,
             ),
             figures=figures(metrics),
             retention=self._retention(),

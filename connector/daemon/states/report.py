@@ -2,13 +2,14 @@
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from connector.check.needs import sections_of
 from connector.config.loading import load
+from connector.core.filters import RecordFilter
 from connector.core.health.alarms import ConsumerLag, Facts, KeptLess, alarms, retention_used, summary
 from connector.core.health.hints import with_paths
 from connector.core.health.retries import merged
@@ -116,8 +117,15 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: s
     return report
 
 
-def objects_report(spool: Spool) -> list[dict[str, object]]:
+def objects_report(
+    spool: Spool, keeps: Callable[[str], bool] = bool, now: int | None = None
+) -> list[dict[str, object]]:
     """The state of each table, as :func:`connector.telemetry.objects.objects_of` describes it.
+
+    Args:
+        spool: the stream's.
+        keeps: whether the configuration keeps a table that the stream watches.
+        now: nanoseconds since 1970; None for the clock's.
 
     Raises:
         SpoolError: the spool cannot be read.
@@ -127,7 +135,21 @@ def objects_report(spool: Spool) -> list[dict[str, object]]:
         tables.update(spool.header().schema_keys)
     tables.update(while_pruned(spool, lambda: _tables_of_newest(spool)))
     stopped = stopped_by(reports_of(spool).values())
-    return objects_of(tables, [described(one) for one in backfills(spool)], stopped, errors_of(spool))
+    state = _state_of(spool, time.time_ns() if now is None else now).state
+    filled = [described(one) for one in backfills(spool)]
+    return objects_of(filter(keeps, tables), filled, stopped, errors_of(spool), state)
+
+
+def kept_by(target: str) -> Callable[[str], bool]:
+    """Whether a configuration file keeps a table; of a spool's path alone nothing is known of that.
+
+    Raises:
+        ConfigurationError: the configuration is invalid, or there is no such file.
+    """
+    if not is_configuration(target):
+        return bool
+    chosen = load(target, sections_of("audit")).source.tables
+    return RecordFilter(chosen.include, chosen.exclude).keeps
 
 
 def _tables_of_newest(spool: Spool) -> dict[str, str]:
@@ -157,7 +179,7 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
 
 
 def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
-    state = state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
+    state = _state_of(spool, now)
     floor, latest = spool.floor(), spool.latest()
     epochs = list(spool.summaries(floor, latest)) if latest else []
     watermark = epochs[-1].watermark_high if epochs else _start(spool)
@@ -186,6 +208,10 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         kept_less=_kept_less(spool, epochs),
         late=late_stops(errors_of(spool)),
     )
+
+
+def _state_of(spool: Spool, now: int) -> StateRecord:
+    return state_of(spool).as_seen(now, pause_requested=pause_of(spool) is not None)
 
 
 def _kept_less(spool: Spool, epochs: Sequence[EpochSummary]) -> KeptLess | None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
+from connector.daemon.backfill_report import tables_of
 from connector.daemon.states.daemon import Lifecycle
 from connector.log import Log
+from connector.spool.lifecycle import LONGEST_TEXT, ErrorEvent
 from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
@@ -17,6 +20,12 @@ INTERVAL = 10.0
 """Seconds between two looks."""
 
 _log = Log(__name__)
+
+
+class _Fault(NamedTuple):
+    code: str
+    table: str
+    message: str
 
 
 @asynccontextmanager
@@ -37,6 +46,7 @@ async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> Asy
 
 
 async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetrics) -> None:
+    tables = _TableFaults(life.errors)
     while True:
         await in_thread(consumers.read)
         started, ended = metrics.alarms.changes(raised(metrics, consumers), time.time_ns())
@@ -46,6 +56,32 @@ async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetr
             await life.report(alarm.name, alarm.message, severity=alarm.severity, hint=alarm.hint)
         for alarm in ended:
             _log.info("an alarm has ended", alarm=alarm.name)
+        for fault in tables.started(metrics):
+            await life.report(fault.code, fault.message, severity="ERROR", table=fault.table)
         if started or ended:
             await life.breathe()  # `status` reads it from the spool
         await asyncio.sleep(INTERVAL)
+
+
+class _TableFaults:
+    """The faults of single tables, each reported by itself: an alarm names all of them together, once.
+
+    Args:
+        errors: those that are recorded, so that a restarted daemon does not repeat them.
+    """
+
+    def __init__(self, errors: Iterable[ErrorEvent]) -> None:
+        self._known = {_Fault(one.code, one.table, one.message) for one in errors if one.table}
+
+    def started(self, metrics: ReaderMetrics) -> list[_Fault]:
+        """Those that have started since the last call: tables that a sink has stopped, or that cannot be read."""
+        faults = [_Fault("table_stopped", table, why) for table, why in metrics.stopped_tables.items()]
+        newest = {table["table"]: (one["number"], table) for one in metrics.backfills for table in tables_of(one)}
+        for name, (number, table) in newest.items():
+            if table["state"] == "failed":
+                faults.append(_Fault("backfill_failed", name, f"backfill {number}: {table['why']}"))
+        current = {fault._replace(message=fault.message[:LONGEST_TEXT]) for fault in faults}
+        started = current - self._known
+        # Until the reports are read, nothing is known of the faults that are recorded; then one that ended may recur.
+        self._known = self._known | current if metrics.earlier_restarts is None else current
+        return sorted(started)

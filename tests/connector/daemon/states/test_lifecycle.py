@@ -13,11 +13,13 @@ import yaml
 from connector.config.loading import load
 from connector.core.health.retries import Cause
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
+from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import read
 from connector.daemon.states import daemon, sink_reports
+from connector.daemon.states import watching as watching_module
 from connector.daemon.states.daemon import Lifecycle, living
-from connector.daemon.states.report import status_of, status_text
+from connector.daemon.states.report import kept_by, objects_report, status_of, status_text
 from connector.daemon.states.watching import watching
 from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
@@ -226,6 +228,72 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
         assert (event.code, event.severity) == ("retention_running_out", "ERROR")
 
     within_seconds(work())
+
+
+def test_each_table_that_stops_is_an_error_of_its_own_also_while_another_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alarm has one name for all tables: the second one was no event, and no event named a table."""
+    spool, failed = Spool.at(tmp_path), {"table": "Lost", "state": "failed", "why": "no such column"}
+    backfill = {"number": 1, "timestamp": "T", "why": "start", "lost": False, "tables": [failed]}
+    monkeypatch.setattr(watching_module, "INTERVAL", 0.01)
+
+    async def reported(metrics: ReaderMetrics, *steps: dict[str, str]) -> list[str]:
+        """The tables of which errors are reported while sinks have stopped some, one step after another."""
+        life, events = Lifecycle(spool, NEVER, errors_of(spool)), asyncio.Queue[str]()
+        report, found = life.report, list[str]()
+
+        async def reporting(*arguments: str, **options: str) -> None:
+            await report(*arguments, **options)
+            if options.get("table"):
+                events.put_nowait(options["table"])
+
+        monkeypatch.setattr(life, "report", reporting)
+        metrics.state = lambda: life.record
+        async with watching(life, spool, metrics):
+            for stopped in steps:
+                metrics.reported({"sink": NOTHING.model_copy(update={"stopped": stopped})})
+                found.append(await events.get())
+        return found + [events.get_nowait() for _ in range(events.qsize())]
+
+    async def work() -> None:
+        first = ReaderMetrics(backfills=[dict(backfill)])
+        assert await reported(first, {}, {"A": "no key"}, {"A": "no key", "B": "no key"}) == ["Lost", "A", "B"]
+        after = ReaderMetrics(backfills=[dict(backfill)])
+        assert await reported(after, dict.fromkeys("ABC", "no key")) == ["C"], "a restart repeats none"
+
+    within_seconds(work())
+    found = {one["table"]: cast("list[dict[str, str]]", one["errors"]) for one in objects_report(spool)}
+    assert {table: [error["code"] for error in errors] for table, errors in found.items()} == {
+        "A": ["table_stopped"],
+        "B": ["table_stopped"],
+        "C": ["table_stopped"],
+        "Lost": ["backfill_failed"],
+    }
+    assert found["Lost"][0]["message"] == "backfill 1: no such column"
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (StreamState.RUNNING, "active"),
+        (StreamState.PAUSED, "paused"),
+        (StreamState.FAILED, "failed"),
+        (StreamState.NOT_STARTED, "not_started"),
+    ],
+)
+def test_the_changes_of_tables_are_as_their_stream_is_and_excluded_tables_are_not_listed(
+    state: StreamState, expected: str, tmp_path: Path
+) -> None:
+    spool = Spool.at(tmp_path)
+    initialize(spool, NAME, NOW, "now", [SINGERS, TableSchema.of("Audit", SINGERS.columns)])
+    within_seconds(Lifecycle(spool, NEVER).enter(state))
+    config = tmp_path / "config.yaml"
+    source = {"project": "p", "instance": "in", "database": "db", "change_stream": "S", "tables": {"exclude": ["A*"]}}
+    config.write_text(yaml.safe_dump({"source": source, "spool": {"path": str(tmp_path)}}))
+    (found,) = objects_report(spool, kept_by(str(config)))
+    assert (found["table"], found["streaming"]) == (SINGERS.table, {"state": expected})
+    assert len(objects_report(spool, kept_by(str(tmp_path)))) == 2, "of a path alone, the configuration is not known"
 
 
 def test_what_a_daemon_retries_is_read_from_its_spool_until_it_works_again(tmp_path: Path) -> None:

@@ -88,4 +88,4 @@ def test_the_command_stops_a_table_and_status_lists_each_table(tmp_path: Path) -
         assert (refused.code, f"{more[0]}: --stop, --resume and --restart only" in refused.complaint) == (2, True)
     objects = json.loads(run("status", config, "--objects", "--json").out)["objects"]
     assert [(one["table"], one["backfill"]["state"]) for one in objects] == [("A", "stopped"), ("B", "not_started")]
-    assert "  B: backfill not_started; changes active" in run("status", config, "--objects").out.decode()
+    assert "  B: backfill not_started; changes not_started" in run("status", config, "--objects").out.decode()
