@@ -59,8 +59,10 @@ _OF_STATEMENT = re.compile(r"(?:Analysis|IllegalArgument|Parse|TableFeature|Unsu
 _OF_PLACE = re.compile(
     r"\b(?:CATALOG|SCHEMA|DATABASE|DATA_SOURCE)_NOT_FOUND\b|NoSuchNamespaceException|REQUIRES_SINGLE_PART_NAMESPACE"
     r"|DELTA_CONFIGURE_SPARK_SESSION|No FileSystem for scheme|UnsupportedFileSystemException"
+    r"|SessionHiveMetaStoreClient|TTransportException"
+    r"|\b(?:Hive|Meta)Exception\b(?![\s\S]*\bInvalid(?:Object|Operation)Exception\b)"
 )
-"""Of errors that every table of a database, a folder or a session has."""
+"""Of errors that every table of a database, a folder, a catalog or a session has."""
 
 _NO_RIGHTS = re.compile(r"Permission denied|java\.io\.IOException: mkdir of ")
 _ACCESS = re.compile(r"Access(?:Control|Denied)Exception|\b403\b|[Ff]orbidden")
@@ -84,16 +86,48 @@ _TRANSIENT = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|Tim
 _OF_ICEBERG = re.compile(r"\borg\.apache\.iceberg\.(?:[\w$]+\.)*([A-Z]\w*Exception)(?:: ([^\n]*))?")
 _CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)+([\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
 
+_OF_SQL = "UncheckedSQLException"
+"""Of a JDBC catalog, whatever its database says."""
+
 _SILENT_CATALOG = frozenset(
     {
         "CommitStateUnknownException",
         "RESTException",
         "ServiceFailureException",
         "ServiceUnavailableException",
-        "UncheckedSQLException",
+        _OF_SQL,
     }
 )
 """Of a catalog that does not answer, or fails."""
+
+_OF_JDBC = (
+    (
+        re.compile(
+            r"password authentication failed|no password was provided|Access denied for user"
+            r"|role \"[^\"\n]*\" (?:does not exist|is not permitted to log in)"
+        ),
+        (
+            "the catalog's database does not accept the credentials: {}. Renew them in spark.config"
+            " (spark.sql.catalog.NAME.jdbc.user and .jdbc.password)"
+        ),
+    ),
+    (
+        re.compile(r"No suitable driver"),
+        "the session lacks the catalog's JDBC driver: {}. Add its jar to spark.config (spark.jars.packages)",
+    ),
+    (
+        re.compile(r"database \"[^\"\n]*\" does not exist|Unknown database"),
+        "the catalog's database does not exist: {}. Create it, or mend spark.config (spark.sql.catalog.NAME.uri)",
+    ),
+    (
+        re.compile(r"permission denied for |\b[A-Z]+ command denied to user"),
+        "the catalog's database forbids it: {}. Grant what it names",
+    ),
+)
+"""What a database behind a JDBC catalog refuses, and its driver, until somebody mends it; each with the line for it."""
+
+_HIVE_SILENT = re.compile(r"(?:Unable to instantiate [\w.]*SessionHiveMetaStoreClient|\bTTransportException\b)[^\n]*")
+"""Of a Hive metastore that cannot be reached, in an exception that Spark raises for every refusal."""
 
 _OF_NETWORK = re.compile(r"(?:Connect|Connection|Host|SSL|Timeout|Socket|SQL)\w*Exception$")
 
@@ -223,12 +257,23 @@ def catalog_fault(text: str) -> CatalogFault | None:
         )
     silent = next((one for one in _OF_ICEBERG.finditer(text) if one[1] in _SILENT_CATALOG), None)
     if silent is None:
-        return None
+        hive = _HIVE_SILENT.search(text)
+        return hive and CatalogFault(f"the catalog does not answer: {_shown(hive[0])}", is_permanent=False)
+    if silent[1] == _OF_SQL and (line := _jdbc_line(text[silent.start() :])):
+        return CatalogFault(line, is_permanent=True)
     causes = [
         f"{one[1]}: {one[2] or ''}" for one in _CAUSED_BY.finditer(text, silent.end()) if _OF_NETWORK.search(one[1])
     ]
     why = causes[0] if causes else f"{silent[1]}: {silent[2] or ''}"
     return CatalogFault(f"the catalog does not answer: {_shown(why)}", is_permanent=False)
+
+
+def _jdbc_line(text: str) -> str:
+    """The line for what the database of a JDBC catalog refuses; empty if it may take it later."""
+    for pattern, line in _OF_JDBC:
+        if found := pattern.search(text):
+            return line.format(_shown(text[found.start() :].partition("\n")[0]))
+    return ""
 
 
 def _line_at(text: str, start: int) -> str:

@@ -1,7 +1,7 @@
 """Errors of catalogs: their line, and whether another attempt may succeed."""
 
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from spark_sink.errors import clear_line, is_of_statement, is_permanent
 
@@ -13,6 +13,9 @@ BATCH = """[STREAM_FAILED] Query terminated with exception: Traceback (most rece
 py4j.protocol.Py4JJavaError: {}
  SQLSTATE: XXKST"""
 SHADED = "org.apache.iceberg.shaded.org.apache.hc.client5.http.HttpHostConnectException"
+JDBC = "org.apache.iceberg.jdbc.UncheckedSQLException: "
+SQL = "\n\tat a.B.c(D.java:1)\nCaused by: org.postgresql.util.PSQLException"
+HIVE = "[_LEGACY_ERROR_TEMP_3065] org.apache.hadoop.hive.ql.metadata.HiveException: "
 
 FINAL = {
     f"{ICEBERG}.NotAuthorizedException: Not authorized: token has expired": (
@@ -29,6 +32,23 @@ FINAL = {
     ),
     f"{ICEBERG}.ForbiddenException: Forbidden: no right CREATE_TABLE": (
         "the catalog forbids it: ForbiddenException: Forbidden: no right CREATE_TABLE. Grant what it names"
+    ),
+    f"{JDBC}Failed to connect: jdbc:postgresql://host/db?password=secret{SQL}: FATAL: password authentication failed"
+    ' for user "spark"': (
+        'the catalog\'s database does not accept the credentials: password authentication failed for user "spark".'
+        " Renew them in spark.config (spark.sql.catalog.NAME.jdbc.user and .jdbc.password)"
+    ),
+    f"{JDBC}Failed to connect: jdbc:postgresql://host/db{SQL}: No suitable driver found for"
+    " jdbc:postgresql://host/db?password=secret": (
+        "the session lacks the catalog's JDBC driver: No suitable driver found for jdbc:postgresql://host/db. Add its"
+        " jar to spark.config (spark.jars.packages)"
+    ),
+    f'{JDBC}Failed to connect: jdbc:postgresql://host/db{SQL}: FATAL: database "lake" does not exist': (
+        'the catalog\'s database does not exist: database "lake" does not exist. Create it, or mend spark.config'
+        " (spark.sql.catalog.NAME.uri)"
+    ),
+    f"{JDBC}Cannot initialize JDBC catalog{SQL}: ERROR: permission denied for schema public": (
+        "the catalog's database forbids it: permission denied for schema public. Grant what it names"
     ),
 }
 AGAIN = {
@@ -65,3 +85,29 @@ def test_a_catalog_that_does_not_answer_is_tried_again_and_named_without_a_passw
         assert not is_permanent(error)
         assert not is_of_statement(error)
         assert clear_line(error) == f"the catalog does not answer: {AGAIN[text]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            (
+                "java.lang.RuntimeException: Unable to instantiate"
+                " org.apache.hadoop.hive.ql.metadata.SessionHiveMetaStoreClient"
+            ),
+            "Unable to instantiate org.apache.hadoop.hive.ql.metadata.SessionHiveMetaStoreClient",
+        ),
+        ("org.apache.thrift.transport.TTransportException: Broken pipe", "TTransportException: Broken pipe"),
+    ],
+)
+def test_a_metastore_that_does_not_answer_stops_no_table_and_is_tried_again(text: str, line: str) -> None:
+    error = AnalysisException(HIVE + text)
+    assert not is_of_statement(error)
+    assert not is_permanent(error)
+    assert clear_line(error) == f"the catalog does not answer: {line}"
+
+
+def test_an_error_of_a_metastore_stops_no_table_alone_unless_it_is_about_one() -> None:
+    assert not is_of_statement(AnalysisException(f"{HIVE}MetaException(message:the database is locked)"))
+    about = "Unable to alter table. InvalidOperationException(message:The following columns have types incompatible)"
+    assert is_of_statement(AnalysisException(f"{HIVE}{about}"))
