@@ -109,6 +109,14 @@ class Replica(ABC):
         """A note that may explain differences, known once the rows are read; empty if there is none."""
         return ""
 
+    def check_repair(self, tables: Mapping[str, TableSchema]) -> None:  # noqa: B027 - most can be repaired
+        """Checks that what is delivered once more to these tables stays there.
+
+        Raises:
+            ConfigurationError: it does not.
+            SpannerCdcError: the destination cannot be read.
+        """
+
     @abstractmethod
     def size(self, tables: Mapping[str, TableSchema]) -> int:
         """About how many bytes :meth:`changes` returns of these tables.

@@ -84,11 +84,11 @@ def verify(
         config: the configuration.
         stream: its change stream.
         options: what is compared.
-        keys: gets the keys of the rows that differ.
+        keys: gets the keys of the rows that differ, for a repair.
 
     Raises:
-        ConfigurationError: the destination cannot be verified, or not at that timestamp, or there is no table, or one
-            is without a condition and the stream is of some placements.
+        ConfigurationError: the destination cannot be verified or repaired, or not at that timestamp, or there is no
+            table, or one is without a condition and the stream is of some placements.
         SpoolMismatchError: the spool holds another change stream, or is written with other rules for columns.
         VersionRetentionError: the database no longer keeps the versions of that timestamp.
         SpannerCdcError: one clear line.
@@ -119,6 +119,8 @@ def verify(
         replica = _database(options.against, config.source, options.at, tables)
         timestamp = replica.delivered
     with closing(replica):
+        if keys is not None:
+            replica.check_repair({table.table: table for table in tables})
         _log.info("verifying", destination=replica.name, at=format_rfc3339(timestamp), tables=len(tables))
         with Comparison(
             replica,

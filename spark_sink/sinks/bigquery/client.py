@@ -61,6 +61,7 @@ class ExistingTable:
 
     ``clustering`` holds the columns that it is clustered by; ``bytes`` is its size, None where it is not known.
     ``collated`` holds the columns, in small letters, whose texts are compared without regard to case.
+    ``expires`` and ``requires_filter`` say whether BigQuery deletes old partitions, and refuses queries of all.
     """
 
     fields: dict[str, Field]
@@ -69,6 +70,8 @@ class ExistingTable:
     clustering: tuple[str, ...] = ()
     bytes: int | None = None
     collated: frozenset[str] = frozenset()
+    expires: bool = False
+    requires_filter: bool = False
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -124,7 +127,17 @@ class BigQueryClient:
         fields = {field.name.lower(): _field(field) for field in found.schema}
         clustering = tuple(found.clustering_fields or ())
         collated = frozenset(field.name.lower() for field in found.schema if field.to_api_repr().get("collation"))
-        return ExistingTable(fields, tuple(key), found.max_staleness, clustering, found.num_bytes, collated)
+        expires = found.time_partitioning is not None and bool(found.time_partitioning.expiration_ms)
+        return ExistingTable(
+            fields,
+            tuple(key),
+            found.max_staleness,
+            clustering,
+            found.num_bytes,
+            collated,
+            expires,
+            bool(found.require_partition_filter),
+        )
 
     def names(self, dataset: str) -> list[str]:
         """The names of the tables and views of a dataset, sorted; none if it does not exist."""

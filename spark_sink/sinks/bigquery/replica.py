@@ -72,8 +72,27 @@ class BigQueryReplica(Replica):
             return super().latest(timestamp)
         return (timestamp + _MICROSECOND) // _MILLISECOND * _MILLISECOND - _MICROSECOND
 
+    def check_repair(self, tables: Mapping[str, TableSchema]) -> None:
+        """No table with partitions that expire: BigQuery deletes their rows again, and each repair sends them again."""
+        expiring = [schema.table for schema in tables.values() if self._expires(self._table(schema)[1])]
+        if expiring:
+            why = f"BigQuery deletes old partitions of {', '.join(expiring)}, whose rows each repair sends again"
+            way = "name other tables with --tables, or remove the expiry with ALTER TABLE meanwhile"
+            raise ConfigurationError([f"--repair: {why}: {way}"])
+
     def note(self) -> str:
-        """The tables whose rows may be old."""
+        """The tables whose rows may be old, and those whose old rows BigQuery deletes."""
+        expiring = sorted(table for table, (_, found) in self._found.items() if self._expires(found))
+        deleted = (
+            f"BigQuery deletes old partitions of {', '.join(expiring)}: their rows are missing" if expiring else ""
+        )
+        return "; ".join(filter(None, (self._staleness(), deleted)))
+
+    @staticmethod
+    def _expires(found: ExistingTable | None) -> bool:
+        return found is not None and found.expires
+
+    def _staleness(self) -> str:
         old = {
             found.max_staleness: table.name
             for table, found in self._found.values()
@@ -123,7 +142,12 @@ class BigQueryReplica(Replica):
     def _table(self, schema: TableSchema) -> tuple[BigQueryTable, ExistingTable | None]:
         if schema.table not in self._found:
             made = bigquery_table(schema, self._options)
-            self._found[schema.table] = made, self._client.find(made.dataset, made.name)
+            found = self._client.find(made.dataset, made.name)
+            if found is not None and found.requires_filter:
+                why = f"BigQuery refuses to read all of table {made.dataset}.{made.name}"
+                way = "name other tables with --tables, or end that with ALTER TABLE meanwhile"
+                raise ConfigurationError([f"sink.require_partition_filter: {why}: {way}"])
+            self._found[schema.table] = made, found
         return self._found[schema.table]
 
     def _path(self, table: BigQueryTable) -> str:

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from connector.config import validated
+from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.sinks.bigquery.client import connected
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.merging.changed_keys import changed_keys
+from spark_sink.sinks.bigquery.replica import BigQueryReplica
 from spark_sink.sinks.bigquery.tables.partition import TablePartition
 from spark_sink.sinks.bigquery.tables.table import (
     BigQueryTable,
@@ -152,6 +154,30 @@ def test_tables_and_datasets_are_made_as_configured(
     dataset = scenario.client.get_dataset(scenario.dataset)
     assert dataset.default_encryption_configuration.kms_key_name == KEY
     assert dataset.labels == {"team": "sales"}
+
+
+def test_what_verify_cannot_read_or_repair_is_refused_before_rows_are_read(
+    bigquery_double: BigQueryDouble, make_scenario: MakeScenario
+) -> None:
+    """BigQuery refused the first query, and rows of expired partitions were sent again by each repair."""
+    scenario = make_scenario(bigquery_double, "append-only")
+    scenario.maker.seal(record(START, [1], columns=ALBUMS, values={"Name": "n", "Sales": "1"}))
+    scenario.maker.seal(record(START + SECOND, [1], table="Bands", columns=ALBUMS, values={"Name": "n", "Sales": "1"}))
+    config = scenario.config(
+        partition_by={"*": "_PARTITIONTIME"}, partition_expiry={"Bands": "2d"}, require_partition_filter=["Singers"]
+    )
+    with SinkRun(config, Checkpoint([])) as run:
+        run.only_what_is_sealed()
+        run.run()
+    assert isinstance(config.sink, BigQueryConfig)
+    replica = BigQueryReplica(config.sink, config.source, config.spool.path)
+    singers, bands = TableSchema.of("Singers", ALBUMS), TableSchema.of("Bands", ALBUMS)
+    with pytest.raises(ConfigurationError, match="require_partition_filter: BigQuery refuses to read all of table"):
+        replica.size({"Singers": singers})
+    assert replica.size({"Bands": bands}) >= 0
+    with pytest.raises(ConfigurationError, match="--repair: BigQuery deletes old partitions of Bands, whose rows"):
+        replica.check_repair({"Bands": bands})
+    assert replica.note() == "BigQuery deletes old partitions of Bands: their rows are missing"
 
 
 def test_a_billed_project_runs_the_statements_of_a_merged_table(
