@@ -5,6 +5,9 @@ events again, and computes all versions of both. So changes may come late, as ro
 and writing are one statement, because both must be of one state of the table: it is tried again where another commit
 came before.
 
+A row without a change sequence number was written by somebody else. It is no version: the next change of its key
+deletes it, unless it has an end.
+
 A DELETE of a key of which nothing is known has no version to end. While a backfill of the table is not done, it is kept
 as a version without any duration, with ``_is_deleted``: a row of the backfill may be older.
 """
@@ -52,7 +55,7 @@ def history_statement(table: LakeTable, target: str, changes: str, *, keeps_dele
     versions = _versions(table, target, changes, keeps_deleted=keeps_deleted, tasks=tasks)
     return (
         f"MERGE INTO {target} AS t USING ({versions}) AS s"
-        f" ON {same_row(table)} AND {_commit(f't.{SEQUENCE}')} = s.{_COMMIT}"
+        f" ON {same_row(table)} AND {_commit(f't.{SEQUENCE}')} <=> s.{_COMMIT}"
         f" WHEN MATCHED AND NOT s.{_KEEPS} THEN DELETE"
         f" WHEN MATCHED AND NOT ({of_table} <=> {of_source})"
         f" THEN UPDATE SET {', '.join(f'{name} = s.{name}' for name in written)}"
@@ -82,7 +85,8 @@ def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: boo
         "flagged": (
             f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({TYPE} = 'INSERT' AND {_WAS_THERE} AND {_IS_SAME})"
             f" AS {_IS_VERSION}, {TYPE} = 'DELETE' AND {_WAS_THERE} AS {_ENDS},"
-            f" {TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {str(keeps_deleted).lower()} AS {_MARKS} FROM compared"
+            f" {TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {_COMMIT} IS NOT NULL AND {str(keeps_deleted).lower()}"
+            f" AS {_MARKS} FROM compared"
         ),
         "ended": f"SELECT *, lead({ends}) IGNORE NULLS OVER ({of_key} ORDER BY {_COMMIT}) AS {_NEXT} FROM flagged",
     }
@@ -117,7 +121,7 @@ def _events(table: LakeTable, changes: str) -> str:
     """The changes, and the stored versions and their ends as changes.
 
     An UPDATE of all columns names none. The version that is valid before a key's first change has all values that are
-    known, also those that its own change did not name.
+    known, also those that its own change did not name. What is no version is a DELETE that says nothing of values.
     """
     keys = _listed(quoted(name) for name in table.primary_key)
     values = [quoted(name) for name in table.columns if name not in table.primary_key]
@@ -131,9 +135,10 @@ def _events(table: LakeTable, changes: str) -> str:
         f" FROM {changes}"
         f" UNION ALL SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)}, {VALID_FROM},"
         f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {PRESENT} END"
-        f" FROM stored WHERE NOT {DELETED}"
-        f" UNION ALL SELECT {keys}{nothing}{END}, {_commit(END)}, {VALID_TO}, 'DELETE', NULL, NULL"
-        f" FROM stored WHERE {END} IS NOT NULL AND NOT ({_NEXT} <=> {END})"
+        f" FROM stored WHERE NOT {DELETED} AND {SEQUENCE} IS NOT NULL"
+        f" UNION ALL SELECT {keys}{nothing}{END}, {_commit(END)}, {VALID_TO}, 'DELETE', NULL,"
+        f" CASE WHEN {END} IS NULL THEN CAST(array() AS ARRAY<STRING>) END"
+        f" FROM stored WHERE CASE WHEN {END} IS NULL THEN {SEQUENCE} IS NULL ELSE NOT ({_NEXT} <=> {END}) END"
     )
 
 

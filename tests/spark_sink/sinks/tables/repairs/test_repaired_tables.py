@@ -57,6 +57,41 @@ def test_a_repair_replaces_and_deletes_what_no_later_change_has_written(
     assert lake.table(table).where("_is_deleted").count() == 0
 
 
+def test_a_repair_deletes_what_somebody_has_written_into_a_history(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    """Such a row has no sequence number: it stayed, and each repair sent its DELETE again."""
+    maker, path = SpoolMaker(tmp_path / "spool"), tmp_path / "lake"
+    options = TableOptions(merging_format, str(path), None, "history", "apply")
+    table = target(path, merging_format)
+    stream = TablesWriter(Feed.at(maker.path), options, "tables")
+    maker.seal(record(START + SECOND, range(3), values={"Name": "right"}))
+    stream.write(epochs(lake, maker, 1, 1))
+    before = lake.table(table).collect()
+    lake.sql(
+        f"INSERT INTO {table} (Id, Name, _is_current, _is_deleted) VALUES (1, 'extra', true, false),"
+        " (100, 'extra', true, NULL), (101, 'extra', true, false), (101, 'extra', true, NULL)"
+    )
+    at = START + 10 * SECOND
+    own = sealed_repair(maker, at, {1: "right"}, [100])
+    tombstones = frozenset({"Singers"})
+    maker.seal(record(at + SECOND, [101], values={"Name": "later"}))
+    stream.write(epochs(lake, maker, 2, 2), tombstones=tombstones)
+    TablesWriter(Feed(own, maker.spool), options, "tables").write(
+        sealed(lake, own, 1, 2), tombstones=tombstones, of_backfill=True
+    )
+    stream.remove_deleted(lake, "Singers")
+    lake.sql(f"REFRESH TABLE {table}")
+    rows = lake.table(table).where("_is_current").collect()
+    assert sorted((row["Id"], row["Name"]) for row in rows) == [
+        (0, "right"),
+        (1, "right"),
+        (2, "right"),
+        (101, "later"),
+    ]
+    assert [row for row in before if row not in rows] == [], "versions stay as they were"
+
+
 VALUES: dict[str, tuple[str, object]] = {
     "Flag": ("BOOL", True),
     "Whole": ("INT64", "-9223372036854775808"),
