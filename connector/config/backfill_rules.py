@@ -21,7 +21,7 @@ class BackfillRules:
     Attributes:
         exclude: shell patterns of the tables that are left out, unless ``--table`` names them.
         where: by the name of a table, a condition in Spanner's SQL that its rows must satisfy.
-        max_tasks: the most tasks that read at once; None for what Spark's cores allow.
+        max_tasks: the most tasks of each backfill that read at once; None for what Spark's cores allow.
         new_tables: whether ``run`` makes a backfill of each table that the stream watches since a later time.
     """
 

@@ -209,8 +209,8 @@ class SourceConfig(ServerOptions):
     backfill: BackfillRules | None = None
     """``run``: deliver every row as of the start first, then the stream; ``start`` must be now. ``true``, or options:
     ``exclude`` lists patterns of tables that are left out, ``where`` has a condition in SQL for each table whose rows
-    are filtered, ``max_tasks`` limits the tasks that read at once, and ``new_tables`` also backfills each table that is
-    watched since later."""
+    are filtered, ``max_tasks`` limits the tasks of each backfill that read at once, and ``new_tables`` also backfills
+    each table that is watched since later."""
     complete_rows: bool = False
     """Reads columns that were not captured: those that an UPDATE omits, and the rows that DELETEs have removed."""
     labels: dict[str, str] = Field(default={})
