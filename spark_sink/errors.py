@@ -124,7 +124,7 @@ _OF_JDBC = (
         "the catalog's database forbids it: {}. Grant what it names",
     ),
 )
-"""What a database behind a JDBC catalog refuses, and its driver, until somebody mends it; each with the line for it."""
+"""The refusals of a JDBC catalog's database, and of its driver, that somebody has to mend; each with its line."""
 
 _HIVE_SILENT = re.compile(r"(?:Unable to instantiate [\w.]*SessionHiveMetaStoreClient|\bTTransportException\b)[^\n]*")
 """Of a Hive metastore that cannot be reached, in an exception that Spark raises for every refusal."""

@@ -141,7 +141,7 @@ def objects_report(
 
 
 def kept_by(target: str) -> Callable[[str], bool]:
-    """Whether a configuration file keeps a table; of a spool's path alone nothing is known of that.
+    """The tables that a configuration file keeps; with a spool's path alone all, because that is not known.
 
     Raises:
         ConfigurationError: the configuration is invalid, or there is no such file.

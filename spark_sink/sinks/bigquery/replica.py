@@ -73,7 +73,7 @@ class BigQueryReplica(Replica):
         return (timestamp + _MICROSECOND) // _MILLISECOND * _MILLISECOND - _MICROSECOND
 
     def check_repair(self, tables: Mapping[str, TableSchema]) -> None:
-        """No table with partitions that expire: BigQuery deletes their rows again, and each repair sends them again."""
+        """Refuses tables whose partitions expire: BigQuery deletes the rows again that each repair sends."""
         expiring = [schema.table for schema in tables.values() if self._expires(self._table(schema)[1])]
         if expiring:
             why = f"BigQuery deletes old partitions of {', '.join(expiring)}, whose rows each repair sends again"

@@ -43,7 +43,7 @@ def columns_of(sample: SampleDatabase, table: str) -> list[str]:
 
 
 def errors_of(source: SampleDatabase, sink: dict[str, Any], tables: Mapping[str, tuple[ColumnType, ...]]) -> list[str]:
-    """What ``check`` reports of a destination."""
+    """The errors that ``check`` reports of a destination."""
     names = {"project": source.project, "instance": source.instance, "database": source.database_id}
     of_source = SourceConfig.model_validate({**names, "change_stream": "S", "emulator_host": source.host})
     watched = [
