@@ -25,6 +25,9 @@ from spark_sink.sinks.tables.lake_table import CUTS, DELETED
 _AT_A_TIME = 4
 """Tables that are looked at at the same time."""
 
+_LOOKED_AT = 1000
+"""Cuts among which an earlier one is found: those of a quarter of an hour at least."""
+
 _NO_TABLE = re.compile(
     r"TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|PATH_DOES_NOT_EXIST"
     r"|(?:SCHEMA|CATALOG)_NOT_FOUND|NoSuch(?:Table|Namespace|Database)Exception"
@@ -110,8 +113,13 @@ def as_of(
         rows = _at(spark, store, format, name, versions[name], cut)
         return rows.where(f"NOT {DELETED}") if cut["deletes"] == "apply" else rows
 
-    with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        tables = dict(zip(versions, threads.map(read, versions), strict=True))
+    try:
+        with ThreadPoolExecutor(_AT_A_TIME) as threads:
+            tables = dict(zip(versions, threads.map(read, versions), strict=True))
+    except CutError as error:
+        if format == "iceberg" and error.hint and (earlier := _readable_before(spark, store, cut)):
+            error.hint = f"The newest earlier cut that is kept is of {earlier}. {error.hint}"
+        raise
     if views is not None:
         for name, rows in tables.items():
             rows.createOrReplaceTempView(f"{views}{name}")
@@ -177,6 +185,29 @@ def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str
         when = f" at or before {bound}" if bound else ""
         raise CutError(f"{target} has no cut{when}", hint="`spanner-cdc cuts CONFIG` lists those that are kept.")
     return found[0]
+
+
+def _readable_before(spark: SparkSession, store: TableStore, cut: Row) -> str:
+    """The timestamp of the newest cut before another one whose snapshots of Iceberg are all there; empty if none is."""
+    rows = spark.sql(f"SELECT timestamp, epoch, spool_id, sink, published_at, tables FROM {store.target(CUTS)}")
+    rows = rows.where((rows["sink"] == cut["sink"]) & (rows["spool_id"] == cut["spool_id"]))
+    rows = rows.where(rows["epoch"] < cut["epoch"]).orderBy("epoch", "published_at", ascending=False)
+    kept: dict[str, frozenset[int]] = {}
+    seen = set[int]()
+    try:
+        for one in rows.limit(_LOOKED_AT).collect():
+            if one["epoch"] in seen:
+                continue  # another record of that epoch counts
+            seen.add(one["epoch"])
+            versions = {table["name"]: table["version"] for table in one["tables"] if table["version"] is not None}
+            for name in versions.keys() - kept.keys():
+                snapshots = spark.sql(f"SELECT snapshot_id FROM {store.target(name)}.snapshots").collect()
+                kept[name] = frozenset(row["snapshot_id"] for row in snapshots)
+            if all(version in kept[name] for name, version in versions.items()):
+                return str(one["timestamp"])
+    except SPARK_ERRORS:  # a table is dropped: no cut that has it can be read
+        return ""
+    return ""
 
 
 def _at(

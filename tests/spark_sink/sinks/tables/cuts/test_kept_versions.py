@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from connector.core.timestamps import MINUTE, SECOND
+import spark_sink
+from connector.core.timestamps import MINUTE, SECOND, format_rfc3339, parse
+from spark_sink.errors import CutError
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
@@ -64,3 +66,21 @@ def test_a_snapshot_has_a_tag_until_it_is_older_than_cuts_are_kept(lake: SparkSe
     assert published.publish(4, 10) == {1, 3}, "the table has not changed, and is kept for long enough"
     assert published.publish(5, 10) == {1, 3, 5}, "the tag would end before the cut does"
     assert published.publish(6, 58) == {5, 6}, "those that have ended are removed"
+
+
+def test_who_asks_for_a_cut_that_is_expired_gets_the_timestamp_of_the_newest_earlier_one_that_is_kept(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    published = Published(lake, tmp_path)
+    for epoch in (1, 2, 3):
+        published.change()
+        assert published.publish(epoch, 0.1) == {1}
+    catalog, _, name = published.table.partition(".")
+    old = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+    lake.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', {old})")
+    first, second = (format_rfc3339(START + epoch * SECOND) for epoch in (1, 2))
+    with pytest.raises(CutError, match="is vacuumed or expired") as caught:
+        spark_sink.as_of(lake, path=tmp_path / "lake", format="iceberg", timestamp=second)
+    _, _, named = caught.value.hint.partition("The newest earlier cut that is kept is of ")
+    found = spark_sink.as_of(lake, path=tmp_path / "lake", format="iceberg", timestamp=named.partition(". ")[0])
+    assert (format_rfc3339(parse(found.timestamp)), found["Singers"].count()) == (first, 3)
