@@ -8,7 +8,10 @@ from pyspark.sql import SparkSession
 
 from connector.config.sections import SparkConfig
 from spark_sink.sinks.tables.config import TablesConfig
-from spark_sink.sinks.tables.libraries import LIBRARIES, spark_options, spark_version
+from spark_sink.sinks.tables.libraries import LIBRARIES, PACKAGES, spark_options, spark_version
+
+SQLITE = "org.xerial:sqlite-jdbc:3.49.1.0"
+"""The driver of a database for a JDBC catalog of Iceberg, which has to be there when the JVM starts."""
 
 INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Code that is generated for a statement would be compiled for a few rows."""
@@ -30,6 +33,8 @@ def lake_options() -> dict[str, str]:
         if spark_version() in library.versions:
             sink = TablesConfig.model_validate({"format": name, "path": "/lake"})
             options = spark_options(sink, SparkConfig(config=options))
+    if "iceberg" in options.get(PACKAGES, ""):
+        options[PACKAGES] += f",{SQLITE}"
     return options
 
 

@@ -12,15 +12,20 @@ from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.core.records import ColumnType
+from connector.core.timestamps import SECOND
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT
 from spark_sink.failures import SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.run import _final_if_permanent
+from spark_sink.sinks.shared.feed import Feed
+from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.databases import missing_database
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.catalogs.server import Gate, rest_catalog
 from tests.spark_sink.sinks.tables.changes import NAME, change
-from tests.spark_sink.sinks.tables.reading import epochs
-from tests.spark_sink.spools import KEY, SpoolMaker
+from tests.spark_sink.sinks.tables.reading import epochs, sealed
+from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
+from tests.spark_sink.spools import KEY, START, SpoolMaker, record
 
 pytestmark = pytest.mark.skipif(
     spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
@@ -139,3 +144,34 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
     assert rows(lake, "shared.operas.Singers") == [
         (10 * writer + epoch, f"{writer}", 1) for writer in (1, 2) for epoch in range(1, 4)
     ]
+
+
+def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and_repaired(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    """The second writer of a table is a repair, as a backfill is."""
+    options = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": str(tmp_path / "warehouse")}
+    configure(lake, "sqlite", {**options, "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"})
+    for namespace in ("operas", "films"):
+        assert missing_database(lake, f"sqlite.{namespace}") != []
+        lake.sql(f"CREATE NAMESPACE sqlite.{namespace}")
+        assert missing_database(lake, f"sqlite.{namespace}") == []
+    maker = SpoolMaker(tmp_path / "spool")
+    merging = TableOptions("iceberg", None, "sqlite.operas", "merge", "apply")
+    stream = TablesWriter(Feed.at(maker.path), merging, "tables")
+    at, later = START + 5 * SECOND, {"Name": "later", "Age": "7"}
+    maker.seal(change(1, [1, 2, 3]))
+    stream.write(epochs(lake, maker, 1, 1))
+    maker.seal(
+        record(at + SECOND, [2], columns=WIDE, values=dict(later), mod_type="UPDATE"),
+        record(at + SECOND, [3], mod_type="DELETE", sequence=1),
+    )
+    own = sealed_repair(maker, at, {1: "right", 2: "right"}, [100])
+    stream.write(epochs(lake, maker, 2, 2))
+    TablesWriter(Feed(own, maker.spool), merging, "tables").write(sealed(lake, own, 1, 2), of_backfill=True)
+    assert rows(lake, "sqlite.operas.Singers") == [(1, "right", None), (2, "later", 7)]
+    maker.seal(record(at + 2 * SECOND, [4], columns=WIDE, values=dict(later)))
+    stream.write(epochs(lake, maker, 2, 3))  # the second one is repeated
+    assert rows(lake, "sqlite.operas.Singers") == [(1, "right", None), (2, "later", 7), (4, "later", 7)]
+    spark_sink.merge_into(epochs(lake, maker, 1, 3), format="iceberg", database="sqlite.films", mode="append")
+    assert len(rows(lake, "sqlite.films.Singers")) == 6
