@@ -40,7 +40,7 @@ _TOO_LARGE = f"the row is too large for BigQuery: it has more than {LARGEST:,} b
 TOO_LARGE_PAIR = (
     f"the two rows of the update are too large for BigQuery: together they have more than {LARGEST:,} bytes"
 )
-"""Why an update is rejected with :mod:`spark_sink.sinks.bigquery.rows.update_pairs`."""
+"""The reason for which an update is rejected with :mod:`spark_sink.sinks.bigquery.rows.update_pairs`."""
 _NOT_COMPLETED = (
     "the update lacks the columns that did not change, and Spanner no longer keeps them as of its commit: they would be"
     " NULL"

@@ -47,10 +47,10 @@ class PinnedOptions:
 
     def to_text(self) -> str:
         """The text that the spool and the checkpoint hold."""
-        shape = asdict(self.table_options)
+        options = asdict(self.table_options)
         if not self.table_options.update_pairs:
-            del shape["update_pairs"]  # as programs that do not know it write it
-        node = {"project": self.project, "shape": shape, "part_bytes": self.part_bytes}
+            del options["update_pairs"]  # as programs that do not know it write it
+        node = {"project": self.project, "shape": options, "part_bytes": self.part_bytes}
         return orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
