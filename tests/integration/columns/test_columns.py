@@ -193,7 +193,7 @@ def test_excluded_and_hashed_values_are_in_no_file_and_no_log(
         assert SALT not in refused.err
     monkeypatch.setenv("SALT", SALT)
     fewer = config_of(folder, sample, {**columns, "exclude": ["*.token"]}, **options)
-    assert "exclude no longer has People.Secret" in run("read", fewer).complaint
+    assert "exclude no longer has People.Secret" in run("read", fewer).err  # Java has lines there, too
     assert "audit its configuration file" in run("audit", folder / "spool").complaint
 
 
