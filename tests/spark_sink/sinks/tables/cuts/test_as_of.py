@@ -15,7 +15,7 @@ from connector.errors import ConfigurationError
 from spark_sink.errors import CutError
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
-from spark_sink.sinks.tables.cuts import as_of, cut_records
+from spark_sink.sinks.tables.cuts import as_of, cut_records, iceberg_versions
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.lake_table import DELETED
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
@@ -55,9 +55,10 @@ def removed_versions(lake: SparkSession, of_format: Format, table: str) -> None:
 
 
 def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read(
-    lake: SparkSession, merging_format: Format, tmp_path: Path
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the first cut Iceberg has tags; of the second, which comes within a minute, it has none."""
+    """Of the first cut Iceberg has tags; of the second, which comes within the time of one tag, it has none."""
+    monkeypatch.setattr(iceberg_versions, "_MINUTE", 3_600_000)
     campaign = Campaign(lake, merging_format, tmp_path, seed=3)
     process = campaign.process()
     campaign.deliver(*process)
