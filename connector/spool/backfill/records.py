@@ -32,11 +32,19 @@ _LOST = "lost.json"
 
 @dataclass(frozen=True, slots=True)
 class RecordedBackfill:
-    """A backfill, its spool, and its state as it was last reported."""
+    """A backfill, its spool, and its state as it was last reported.
+
+    Attributes:
+        document: the backfill.
+        spool: its own.
+        progress: its state.
+        is_bounded: whether the stream is of some placements, so that conditions are of the rows in these.
+    """
 
     document: Backfill
     spool: Spool
     progress: BackfillProgress
+    is_bounded: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -56,11 +64,17 @@ class RecordedBackfill:
 
     @property
     def whole_tables(self) -> frozenset[str]:
-        """The tables of which every row is delivered. A condition omits rows, and a repair has only some."""
+        """The tables of which every row is delivered. A condition omits rows, and a repair has only some.
+
+        Of a stream of some placements each table has a condition, which bounds it to them and omits nothing.
+        """
         if self.document.is_repair:
             return frozenset()
-        done = (table.table for table in self.progress.tables if table.state == "done")
-        return frozenset(done).difference(self.document.conditions)
+        done = frozenset(table.table for table in self.progress.tables if table.state == "done")
+        if self.is_bounded:
+            return done
+        conditions = self.document.conditions.items()
+        return done.difference(table for table, where in conditions if where.strip().upper() != "TRUE")
 
 
 def spool_path(path: str, number: int) -> str:
@@ -95,7 +109,15 @@ def find(spool: Spool, number: int) -> RecordedBackfill | None:
     progress = progress_of(own, document)
     if not progress.is_done and not document.is_repair:
         progress = with_stops(progress, stopped_tables(spool))
-    return RecordedBackfill(document, own, progress)
+    return RecordedBackfill(document, own, progress, bool(document.conditions) and _is_of_placements(spool))
+
+
+def _is_of_placements(spool: Spool) -> bool:
+    """True if the change stream is read in some placements only."""
+    try:
+        return bool(spool.header().placements)
+    except FileNotFoundError:
+        return False
 
 
 def document_of(own: Spool) -> Backfill:

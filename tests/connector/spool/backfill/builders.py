@@ -1,5 +1,6 @@
 """Backfills of tables without Spanner: documents, plans, and segments with a few rows."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,10 +25,11 @@ def schema(table: str) -> TableSchema:
     return TableSchema.of(table, [column("Id", "INT64", 1, key=True), column("Name", ordinal=2)], ["Id"])
 
 
-def spool_with_start(folder: Path | str) -> tuple[Spool, SpoolHeader]:
+def spool_with_start(folder: Path | str, *, placements: Sequence[str] | None = None) -> tuple[Spool, SpoolHeader]:
     """A change stream's spool whose start is right after T."""
     spool = Spool.at(folder)
-    return spool, initialize(spool, SOURCE, T + 1, "now", [schema("A"), schema("B")], default_schema="d")
+    tables = [schema("A"), schema("B")]
+    return spool, initialize(spool, SOURCE, T + 1, "now", tables, default_schema="d", placements=placements)
 
 
 def recorded(

@@ -55,6 +55,27 @@ def test_a_condition_leaves_a_table_incomplete(spool_path: str) -> None:
     assert incomplete_tables(spool, "files") == {"A": T}
 
 
+def test_the_condition_true_leaves_a_table_complete(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B", where={"A": " true ", "B": "TRUE AND Id < 9"})
+    write_start(spool, "files", SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    delivered(spool, 1, {"A": "done", "B": "done"}, "files")
+    assert incomplete_tables(spool, "files") == {"B": T}
+
+
+@pytest.mark.parametrize(
+    ("placements", "incomplete"), [(("europe",), frozenset[str]()), ((), {"A"}), (None, {"A"})], ids=str
+)
+def test_a_condition_bounds_a_table_where_the_stream_is_of_some_placements(
+    spool_path: str, placements: tuple[str, ...] | None, incomplete: frozenset[str]
+) -> None:
+    spool, header = spool_with_start(spool_path, placements=placements)
+    recorded(spool, header, "A", "B", where={"A": "Placement = 'europe'"})
+    write_start(spool, "files", SinkStart(requested="oldest", epoch=0, after=T, tables=("A", "B")))
+    delivered(spool, 1, {"A": "done", "B": "done"}, "files")
+    assert incomplete_tables(spool, "files").keys() == incomplete
+
+
 def test_a_table_that_a_repair_has_left_equal_is_complete_as_of_the_comparison(spool_path: str) -> None:
     spool, header = spool_with_start(spool_path)
     write_start(spool, "files", SinkStart(requested="now", epoch=9, after=T, tables=("A", "B")))
