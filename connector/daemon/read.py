@@ -160,26 +160,26 @@ async def read(
                 stream.warn_of_tables()
                 await life.retains(stream.retention)
                 metrics.retention = stream.retention.period
-                while not _is_at_its_end(start):
-                    async with (
-                        _lost_range_explained(start, stream),
-                        _reader_and_sink(start, stream, config, metrics, range_reader) as (reader, sink),
-                        sink.pruned(stop),
-                        reporting(metrics, terminal(), end=start.end),
-                        stop.draining(reader),
-                        life.pausing(reader, stop),
-                        clock_compared(
-                            life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
-                        ),
-                        retention_followed(life, metrics, stream.retention_now),
-                    ):
-                        metrics.start = start.at.watermark
-                        metrics.watched = tuple(table.table for table in stream.kept_tables)
-                        await life.enter(StreamState.RUNNING)
-                        await reader.run()
-                    if not await life.continues(stop):
-                        return
-                    start = await _start(spool, stream, config.source, end)
+                async with retention_followed(life, metrics, stream.retention_now):  # in a pause, too
+                    while not _is_at_its_end(start):
+                        async with (
+                            _lost_range_explained(start, stream),
+                            _reader_and_sink(start, stream, config, metrics, range_reader) as (reader, sink),
+                            sink.pruned(stop),
+                            reporting(metrics, terminal(), end=start.end),
+                            stop.draining(reader),
+                            life.pausing(reader, stop),
+                            clock_compared(
+                                life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
+                            ),
+                        ):
+                            metrics.start = start.at.watermark
+                            metrics.watched = tuple(table.table for table in stream.kept_tables)
+                            await life.enter(StreamState.RUNNING)
+                            await reader.run()
+                        if not await life.continues(stop):
+                            return
+                        start = await _start(spool, stream, config.source, end)
 
 
 async def _with_backfill(

@@ -40,6 +40,7 @@ from connector.spanner.decoding.row_fields import UnknownRecordError
 from connector.spanner.discovery import (
     DEFAULT_RETENTION,
     ChangeStream,
+    change_stream_names,
     change_stream_options,
     current_timestamp,
     dialect_of,
@@ -129,14 +130,17 @@ class OpenStream:
         """The time for which Spanner keeps its records."""
         return RetentionPeriod(parse_duration(self.stream.retention_period), self.stream.retention_is_default)
 
-    async def retention_now(self) -> RetentionPeriod:
-        """The time for which Spanner keeps its records, as the stream's options are now.
+    async def retention_now(self) -> RetentionPeriod | None:
+        """The time for which Spanner keeps its records, as the stream's options are now; None if it was dropped.
 
         Raises:
             SpannerCdcError: the database cannot be reached, or refuses the query.
+            ValueError: the option has an unknown form.
         """
-        options = (await change_stream_options(self.client)).get(self.stream.name, {})
-        period = options.get("retention_period")
+        options = (await change_stream_options(self.client)).get(self.stream.name)
+        if options is None and self.stream.name not in await change_stream_names(self.client):
+            return None
+        period = (options or {}).get("retention_period")
         return RetentionPeriod(parse_duration(period or DEFAULT_RETENTION), is_default=period is None)
 
     @property

@@ -149,6 +149,16 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
     return out
 
 
+async def change_stream_names(client: Metadata) -> frozenset[str]:
+    """The names of the database's change streams.
+
+    Raises:
+        SpannerCdcError: the database cannot be reached, or refuses the query.
+    """
+    rows = await client.rows("SELECT change_stream_name FROM information_schema.change_streams")
+    return frozenset(str(name) for (name,) in rows)
+
+
 async def change_stream_options(client: Metadata) -> Mapping[str, Mapping[str, str]]:
     """The options that are set, by change stream and name; a stream that sets none has an empty mapping.
 

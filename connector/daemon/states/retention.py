@@ -18,14 +18,14 @@ _INTERVAL = 60.0
 
 @asynccontextmanager
 async def retention_followed(
-    life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod]]
+    life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod | None]]
 ) -> AsyncIterator[None]:
     """Requests the period each minute while the context is open.
 
     Args:
         life: records it.
         metrics: of the daemon.
-        request: requests the period.
+        request: requests the period; None if it is not known now.
     """
     task = asyncio.create_task(_follow(life, metrics, request), name="retention")
     try:
@@ -35,9 +35,13 @@ async def retention_followed(
         await asyncio.wait({task})
 
 
-async def _follow(life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod]]) -> None:
+async def _follow(
+    life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod | None]]
+) -> None:
     while True:
         await asyncio.sleep(_INTERVAL)
-        with suppress(SpannerCdcError):  # which the queries meet, too
-            await life.retains(await request())
-            metrics.retention = life.record.retention.period
+        # The queries meet Spanner's errors, too; a period in an unknown form must not end this for good.
+        with suppress(SpannerCdcError, ValueError):
+            if (period := await request()) is not None:
+                await life.retains(period)
+                metrics.retention = life.record.retention.period

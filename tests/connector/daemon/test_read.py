@@ -4,22 +4,26 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from connector.config import Config, validated
 from connector.core.health.alarms import alarms
-from connector.core.health.states import RetentionPeriod
+from connector.core.health.states import RetentionPeriod, StreamState
 from connector.core.timestamps import SECOND
+from connector.daemon import read as reading
 from connector.daemon import run as service
 from connector.daemon.read import read
-from connector.daemon.states import retention
+from connector.daemon.states import daemon, retention
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of
 from connector.errors import LateRecordError, UnreachableError
 from connector.reader.stopping import StopRequest
+from connector.spool.lifecycle import request_pause
 from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
@@ -107,9 +111,11 @@ async def test_a_retention_period_that_is_altered_while_the_daemon_runs_is_follo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = 86_400 * SECOND
-    answers: Iterator[Exception | RetentionPeriod] = iter([UnreachableError("no answer"), RetentionPeriod(day)])
+    answers: Iterator[Exception | RetentionPeriod | None] = iter(
+        [UnreachableError("no answer"), ValueError("a period in another form"), None, RetentionPeriod(day)]
+    )
 
-    async def request() -> RetentionPeriod:
+    async def request() -> RetentionPeriod | None:
         answer = next(answers, RetentionPeriod(day))
         if isinstance(answer, Exception):
             raise answer
@@ -123,6 +129,62 @@ async def test_a_retention_period_that_is_altered_while_the_daemon_runs_is_follo
         async with retention.retention_followed(life, metrics, request):
             await until(lambda: metrics.retention == day)
         assert facts_of(spool, 0, 0).state.retention == life.record.retention == RetentionPeriod(day)
+
+
+@in_a_loop
+async def test_a_retention_period_that_is_altered_while_the_daemon_is_paused_is_followed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, spool, drains = 86_400 * SECOND, Spool.at(config.spool.path), asyncio.Event()
+    paused = asyncio.Event()
+
+    async def retention_now() -> RetentionPeriod:
+        return RetentionPeriod(day if paused.is_set() else 7 * day)
+
+    stream = SimpleNamespace(
+        client=SimpleNamespace(host="h", proxy=None),
+        end=lambda **_: None,
+        warn_of_tables=lambda: None,
+        retention=RetentionPeriod(7 * day),
+        retention_now=retention_now,
+        kept_tables=(),
+    )
+
+    @asynccontextmanager
+    async def opened(*_: object, **__: object) -> AsyncIterator[SimpleNamespace]:
+        yield stream
+
+    @asynccontextmanager
+    async def reader_and_sink(*_: object) -> AsyncIterator[tuple[SimpleNamespace, SimpleNamespace]]:
+        yield SimpleNamespace(run=drains.wait, stop=drains.set), SimpleNamespace(pruned=lambda _: nullcontext())
+
+    async def start(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(spool=spool, end=None, at=SimpleNamespace(watermark=1, epoch=1))
+
+    async def nothing(*_: object) -> int:
+        return 0
+
+    for name, stub in {
+        "opened": opened,
+        "_reader_and_sink": reader_and_sink,
+        "_start": start,
+        "_with_backfill": nothing,
+        "current_timestamp": nothing,
+    }.items():
+        monkeypatch.setattr(reading, name, stub)
+    monkeypatch.setattr(retention, "_INTERVAL", 0.001)
+    monkeypatch.setattr(daemon, "_POLL", 0.001)
+    metrics, stop = ReaderMetrics(), StopRequest(drain_timeout=60 * SECOND)
+    task = asyncio.create_task(read(config, stop, metrics=metrics))
+    try:
+        await until(lambda: metrics.retention and metrics.state().state is StreamState.RUNNING)
+        request_pause(spool, 1)
+        await until(lambda: metrics.state().state is StreamState.PAUSED)
+        paused.set()
+        await until(lambda: metrics.retention == day)
+    finally:
+        stop.request()
+        await task
 
 
 @in_a_loop

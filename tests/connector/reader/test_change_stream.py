@@ -70,13 +70,16 @@ def test_reading_until_now_ends_with_spanners_clock_or_an_earlier_end(
     [
         ([["s", "retention_period", "36h"], ["other", "retention_period", "1d"]], RetentionPeriod(36 * 3600 * SECOND)),
         ([["other", "retention_period", "1d"]], RetentionPeriod(7 * 86_400 * SECOND, is_default=True)),
+        ([["dropped", "retention_period", "1d"]], None),
     ],
 )
-def test_the_retention_period_of_now_is_the_altered_one_or_spanners_default(
-    options: list[list[object]], period: RetentionPeriod, monkeypatch: pytest.MonkeyPatch
+def test_the_retention_period_of_now_is_the_altered_one_or_spanners_default_and_unknown_of_a_dropped_stream(
+    options: list[list[object]], period: RetentionPeriod | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def rows(_: SpannerClient, __: str) -> list[list[object]]:
-        return options
+    async def rows(_: SpannerClient, sql: str) -> list[list[object]]:
+        if sql.endswith("change_stream_options"):
+            return options
+        return [["other"], ["s" if period else "another"]]
 
     monkeypatch.setattr(SpannerClient, "rows", rows)
     assert asyncio.run(STREAM.retention_now()) == period
