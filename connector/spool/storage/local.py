@@ -216,7 +216,8 @@ class LocalStore:
             folder = self._folder(path)
             descriptor = os.open(folder / Path(path).name, _LOCK_FLAGS, 0o600)
         try:
-            if os.fstat(descriptor).st_nlink == 1:
+            found = os.fstat(descriptor)
+            if found.st_uid == 0 and found.st_nlink == 1:  # a lock of another user stays that user's
                 inherit_owner(descriptor, folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -71,6 +71,18 @@ def test_what_root_makes_in_another_users_spool_belongs_to_that_user(storage: Lo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for another user")
+def test_a_lock_of_a_third_user_stays_that_users(storage: LocalStore) -> None:
+    storage.root.mkdir()
+    os.chown(storage.root, 65534, 65533)
+    (storage.root / "lock").touch()
+    os.chown(storage.root / "lock", 1234, 1233)
+    with storage.locked("lock", "it runs"):
+        pass
+    found = (storage.root / "lock").stat()
+    assert (found.st_uid, found.st_gid) == (1234, 1233)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for another user")
 def test_a_link_in_another_users_spool_gives_that_user_nothing(storage: LocalStore, tmp_path: Path) -> None:
     storage.root.mkdir()
     os.chown(storage.root, 65534, 65534)
