@@ -6,6 +6,8 @@ result a load job takes.
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -202,15 +204,19 @@ class _StreamedRows(_Unbuffered):
 
 
 def _requests(rows: Sequence[bytes], events: Sequence[int]) -> Iterator[range]:
-    """Runs of whole events that fit a request; numbers in arrays take up to five times as many bytes as their text."""
-    first = size = 0
-    for number, row in enumerate(rows):
-        if size + len(row) > _REQUEST and number > first and events[number] != events[number - 1]:
+    """Runs of whole events that fit a request; numbers in arrays take up to five times as many bytes as their text.
+
+    A run of more than :data:`_REQUEST` bytes has one event, so that BigQuery refuses only that one.
+    """
+    first = size = number = 0
+    for _, of_event in groupby(zip(events, map(len, rows), strict=True), itemgetter(0)):
+        sizes = [length for _, length in of_event]
+        if size and size + sum(sizes) > _REQUEST:
             yield range(first, number)
             first, size = number, 0
-        size += len(row)
+        number, size = number + len(sizes), size + sum(sizes)
     if rows:
-        yield range(first, len(rows))
+        yield range(first, number)
 
 
 def _too_large_pairs(rows: Sequence[bytes], events: Sequence[int]) -> dict[int, str]:

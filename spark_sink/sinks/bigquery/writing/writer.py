@@ -80,7 +80,8 @@ class BigQueryWriter:
         Args:
             stream: the default stream, or a pending one.
             descriptor: the message of the rows.
-            rows: at most :data:`spark_sink.sinks.bigquery.rows.builder.LARGEST` bytes of them.
+            rows: at most :data:`spark_sink.sinks.bigquery.rows.builder.LARGEST` bytes of them. More than
+                :data:`spark_sink.sinks.bigquery.rows.builder.SURELY_TAKEN` are those of one event.
             offset: of the first row in a pending stream.
         """
         columns = descriptor.SerializeToString(deterministic=True)
@@ -102,8 +103,9 @@ class BigQueryWriter:
             except exceptions.InvalidArgument as error:
                 if _is_of_extra_fields(error):
                     raise _MissingColumnError(error.message) from None  # type: ignore[no-untyped-call]
-                if len(rows) == 1 and len(rows[0]) > SURELY_TAKEN and "too large" in str(error.message):
-                    return [(0, f"the row is too large for BigQuery: it has {len(rows[0]):,} bytes")]
+                size = sum(map(len, rows))
+                if size > SURELY_TAKEN and "too large" in str(error.message):
+                    return [(0, f"the row is too large for BigQuery: it has {size:,} bytes")]
                 raise
             except exceptions.NotFound:
                 if offset is None:

@@ -9,6 +9,7 @@ from connector.core.records import Mod
 from connector.core.timestamps import SECOND
 from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
+from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
 from spark_sink.sinks.bigquery.checks import stream_errors
 from spark_sink.sinks.bigquery.config import BigQueryConfig
@@ -111,6 +112,30 @@ def test_rows_that_do_not_fit_a_request_together_are_rejected_together(
     assert [key for _, (key, _) in types_and_rows(scenario, "Singers")] == [("2",), ("2",)]
     (reason,) = reasons_of(scenario)
     assert reason.startswith("the two rows of the update are too large for BigQuery: together they have more than")
+
+
+def test_a_request_has_whole_events_and_a_large_one_has_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_rows, "_REQUEST", 8)
+    sizes, events = [4, 4, 1, 18, 3, 5, 1], [0, 1, 2, 2, 3, 4, 5]
+    runs = table_rows._requests([b"x" * size for size in sizes], events)
+    assert list(runs) == [range(2), range(2, 4), range(4, 6), range(6, 7)]
+
+
+def test_a_pair_that_bigquery_finds_too_large_is_a_dead_letter(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bigquery_double, "largest_request", 9_600_000)
+    scenario = double_scenario("append-only", update_pairs=True)
+    update = replace(record(START + SECOND, [1], mod_type="UPDATE"), mods=(Mod('{"Id":"1"}', '{"Name":"n"}', "{}"),))
+    large = replace(
+        update.mods[0], new_values=f'{{"Name":"{"y" * 5_000_000}"}}', old_values=f'{{"Name":"{"x" * 5_000_000}"}}'
+    )
+    small = replace(large, keys='{"Id":"2"}', new_values='{"Name":"n"}', old_values='{"Name":"o"}')
+    scenario.maker.seal(replace(update, mods=(large, small)))
+    scenario.run()
+    assert [key for _, (key, _) in types_and_rows(scenario, "Singers")] == [("2",), ("2",)]
+    (reason,) = reasons_of(scenario)
+    assert reason.startswith("the row is too large for BigQuery: it has 10,000,")
 
 
 def test_an_old_value_of_a_type_that_changed_since_is_not_read_by_the_new_one(double_scenario: MakeScenario) -> None:
