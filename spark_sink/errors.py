@@ -56,11 +56,15 @@ _PERMANENT_IN_JVM = frozenset(
     }
 )
 _OF_STATEMENT = re.compile(r"(?:Analysis|IllegalArgument|Parse|TableFeature|UnsupportedOperation)Exception$")
+_OF_METASTORE = re.compile(
+    r"\b(?:Hive|Meta)Exception\b(?![\s\S]*\b(?:Invalid(?:Object|Operation)|AlreadyExists)Exception\b)[^\n]*"
+)
+"""Of a Hive metastore, but of what it refuses for one table."""
+
 _OF_PLACE = re.compile(
     r"\b(?:CATALOG|SCHEMA|DATABASE|DATA_SOURCE)_NOT_FOUND\b|NoSuchNamespaceException|REQUIRES_SINGLE_PART_NAMESPACE"
     r"|DELTA_CONFIGURE_SPARK_SESSION|No FileSystem for scheme|UnsupportedFileSystemException"
     r"|SessionHiveMetaStoreClient|TTransportException"
-    r"|\b(?:Hive|Meta)Exception\b(?![\s\S]*\bInvalid(?:Object|Operation)Exception\b)"
 )
 """Of errors that every table of a database, a folder, a catalog or a session has."""
 
@@ -103,7 +107,7 @@ _SILENT_CATALOG = frozenset(
 _OF_JDBC = (
     (
         re.compile(
-            r"password authentication failed|no password was provided|Access denied for user"
+            r"password authentication failed|no password was provided|Access denied for user (?![^\n]* to database )"
             r"|role \"[^\"\n]*\" (?:does not exist|is not permitted to log in)"
         ),
         (
@@ -120,7 +124,9 @@ _OF_JDBC = (
         "the catalog's database does not exist: {}. Create it, or mend spark.config (spark.sql.catalog.NAME.uri)",
     ),
     (
-        re.compile(r"permission denied for |\b[A-Z]+ command denied to user"),
+        re.compile(
+            r"permission denied for |\b[A-Z]+ command denied to user|Access denied for user [^\n]* to database "
+        ),
         "the catalog's database forbids it: {}. Grant what it names",
     ),
 )
@@ -257,8 +263,11 @@ def catalog_fault(text: str) -> CatalogFault | None:
         )
     silent = next((one for one in _OF_ICEBERG.finditer(text) if one[1] in _SILENT_CATALOG), None)
     if silent is None:
-        hive = _HIVE_SILENT.search(text)
-        return hive and CatalogFault(f"the catalog does not answer: {_shown(hive[0])}", is_permanent=False)
+        if found := _HIVE_SILENT.search(text):
+            return CatalogFault(f"the catalog does not answer: {_shown(found[0])}", is_permanent=False)
+        if (found := _OF_METASTORE.search(text)) and not (_NO_RIGHTS.search(text) or _ACCESS.search(text)):
+            return CatalogFault(f"the catalog's metastore fails: {_shown(found[0])}", is_permanent=False)
+        return None
     if silent[1] == _OF_SQL and (line := _jdbc_line(text[silent.start() :])):
         return CatalogFault(line, is_permanent=True)
     causes = [
@@ -291,7 +300,8 @@ def is_of_statement(error: BaseException) -> bool:
     Missing rights, and a database or a library that is not there, concern all tables.
     """
     text = text_of(error)
-    if _TRACEBACK in text or any(found.search(text) for found in (_TRANSIENT, _NO_RIGHTS, _OF_OPTIONS, _OF_PLACE)):
+    of_all = (_TRANSIENT, _NO_RIGHTS, _OF_OPTIONS, _OF_PLACE, _OF_METASTORE)
+    if _TRACEBACK in text or any(found.search(text) for found in of_all):
         return False
     names = [kind.__name__ for kind in type(error).__mro__]
     if named := _JAVA_KIND.search(text):

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connector.errors import ConfigurationError
-from spark_sink.session import conf_or_none
+from spark_sink.session_options import conf_or_none
 from spark_sink.sources.changes.cores import cores_of, with_cores
 from spark_sink.sources.changes.data_source import SpannerChangeStream
 from spark_sink.sources.files.source import DatastreamFiles

@@ -1,4 +1,4 @@
-"""Spark sessions of the connector's own processes, and what a session of others does not offer."""
+"""Spark sessions of the connector's own processes."""
 
 import logging
 import os
@@ -10,36 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from connector import log
 from connector.config.sections import SparkConfig
-from spark_sink.errors import SinkError, text_of
+from spark_sink.errors import SinkError
 from spark_sink.failures import SPARK_ERRORS
-
-NO_OPTION = "CONFIG_NOT_AVAILABLE"
-"""The condition of the error of a session that does not offer an option, as on Databricks serverless."""
-
-
-def conf_or_none(spark: SparkSession, name: str) -> str | None:
-    """Reads an option of a session.
-
-    Args:
-        spark: the session, of whatever kind.
-        name: the option.
-
-    Returns:
-        Its value; None if it is not set, or the session does not offer it. On Databricks serverless asking for most
-        options is an error, whatever the default.
-    """
-    try:
-        return spark.conf.get(name, None)
-    except PySparkException as error:
-        if NO_OPTION not in text_of(error):
-            raise
-        return None
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:

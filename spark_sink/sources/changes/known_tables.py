@@ -76,7 +76,8 @@ class KnownTables:
                 continue
             for column in other.columns:
                 name = names.setdefault(column.name.lower(), column.name)
-                if seen_as(columns.setdefault(name, column.type)) != seen_as(column.type):
+                newest = columns.setdefault(name, column.type)
+                if newest != column.type and seen_as(newest) != seen_as(column.type):
                     columns[name] = ""
         return columns
 

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from spark_sink.errors import SinkError
-from spark_sink.session import conf_or_none
+from spark_sink.session_options import conf_or_none
 from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
 from spark_sink.sinks.tables.formats.session import OWN, session_options
 from spark_sink.sinks.tables.formats.store import TableStore

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line, text_of
 from spark_sink.failures import SPARK_ERRORS
-from spark_sink.session import NO_OPTION, conf_or_none
+from spark_sink.session_options import NO_OPTION, conf_or_none
 from spark_sink.sinks.tables.formats.jvm import session_key
 
 OWN = "spanner-cdc."

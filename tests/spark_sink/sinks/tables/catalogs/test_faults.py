@@ -108,6 +108,15 @@ def test_a_metastore_that_does_not_answer_stops_no_table_and_is_tried_again(text
 
 
 def test_an_error_of_a_metastore_stops_no_table_alone_unless_it_is_about_one() -> None:
-    assert not is_of_statement(AnalysisException(f"{HIVE}MetaException(message:the database is locked)"))
+    locked = AnalysisException(f"{HIVE}MetaException(message:the database is locked)")
+    assert not is_of_statement(locked)
+    assert not is_permanent(locked)
+    assert clear_line(locked).startswith(
+        "the catalog's metastore fails: HiveException: MetaException(message:the database"
+    )
+    forbidden = AnalysisException(f"{HIVE}AccessControlException: Permission denied: user=spark")
+    assert not is_of_statement(forbidden)
+    assert is_permanent(forbidden)
+    assert is_of_statement(AnalysisException(f"{HIVE}AlreadyExistsException(message:Table lake.T already exists)"))
     about = "Unable to alter table. InvalidOperationException(message:The following columns have types incompatible)"
     assert is_of_statement(AnalysisException(f"{HIVE}{about}"))
