@@ -184,7 +184,7 @@ class _Incompleteness:
             spool,
             delivery.consumer,
             report_of(spool, delivery.consumer),
-            start_of_sink(spool, delivery.consumer),
+            None if delivery.begins_with_its_start else start_of_sink(spool, delivery.consumer),
             delivery.backfill,
             known,
             before | unfinished_among(spool, known),

@@ -132,3 +132,22 @@ def test_this_python_and_one_that_fails_otherwise_are_left_to_spark(tmp_path: Pa
     check_python(sys.executable)
     check_python("no-such-python")
     check_python(python(tmp_path, "something else"))
+
+
+WITHOUT_CLASSIC_SPARK = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[:2] == ["pyspark", "core"]:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+import spark_sink
+print([getattr(spark_sink, name).__name__ for name in spark_sink.__all__])
+"""
+
+
+def test_what_a_session_of_connect_needs_is_imported_without_the_classic_part_of_pyspark() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CLASSIC_SPARK], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "['as_of', 'merge_into', 'register', 'typed']", done.stderr

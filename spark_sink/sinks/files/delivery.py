@@ -29,6 +29,7 @@ class FileDelivery(Delivery):
     """Delivers files below ``sink.path``."""
 
     source = file_source.FileSinkSource
+    begins_with_its_start = True
 
     def __init__(self, config: Config, sink: FilesConfig, feed: Feed) -> None:
         super().__init__(config, feed)

@@ -44,6 +44,8 @@ class Delivery(ABC):
     """
 
     source: ClassVar[type[DataSource]]
+    begins_with_its_start: ClassVar[bool] = False
+    """True if its cuts promise nothing from before the sink's start, as documents of minutes."""
 
     def __init__(self, config: Config, feed: Feed) -> None:
         self.consumer = config.sink.name

@@ -10,7 +10,7 @@ from connector.config.values import OLDEST, parse_sink_start
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import DEFAULT, checked_name
 from connector.spool.storage.locations import absolute, checked
-from spark_sink.option_names import unknown
+from spark_sink.sources.option_names import unknown
 from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 _REQUIRED_IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream")

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
 from connector.spool.storage.locations import absolute, checked
-from spark_sink.option_names import unknown
 from spark_sink.sources.changes.admission import runs
 from spark_sink.sources.files.files import files_below, read_file
+from spark_sink.sources.option_names import unknown
 
 FORMAT = "datastream-files"
 KNOWN = ("path", "tables")

@@ -10,7 +10,7 @@ from connector.config.omni import OmniServer
 from connector.config.sections import SourceConfig
 from connector.config.values import parse_timestamp
 from connector.errors import ConfigurationError
-from spark_sink.option_names import unknown
+from spark_sink.sources.option_names import unknown
 from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 KNOWN = (

@@ -56,7 +56,9 @@ class Cuts(CutStore):
 
 
 class Delivery(FileDelivery):
-    """A delivery whose destination keeps cuts."""
+    """A delivery whose destination keeps cuts of tables."""
+
+    begins_with_its_start = False
 
     def __init__(self, spool: Spool, folder: Path, store: CutStore) -> None:
         sink = {"type": "files", "path": str(folder / "out"), "dead_letters": str(folder / "dead-letters")}
@@ -212,6 +214,14 @@ def test_a_sink_that_starts_later_than_the_spool_has_incomplete_tables_until_a_b
     consumers.record(own, "files", 1, now=T)
     assert next_cut(spool, delivery, store) == {"Singers": missing}
     keep_equal(spool.spool, "files", ["Singers"], spool.watermark)
+    assert next_cut(spool, delivery, store) == {}
+
+
+def test_minutes_begin_with_the_start_of_their_sink_and_lack_nothing_from_before(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Delivery, "begins_with_its_start", FileDelivery.begins_with_its_start)
+    keep_start(spool.spool, "files", "now", by_minute=False, now=START)
     assert next_cut(spool, delivery, store) == {}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_sink.option_names import unknown
+from spark_sink.sources.option_names import unknown
 
 KNOWN = ("spool", "maxRowsPerTrigger", "changeStream")
 
