@@ -43,6 +43,7 @@ from spark_sink.sinks.tables.libraries import spark_options
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.replay import TablesReplay
 from spark_sink.sinks.tables.stopped_tables import StoppedTables
+from spark_sink.sources.changes.known_tables import TablesNow
 from tests.java import java_options
 from tests.lake_libraries import INTERPRETED
 from tests.spark_sink.reading.backfill.campaign.campaign import report
@@ -208,10 +209,10 @@ class BackfillEnds:
         """Tables that are stopped cannot be written meanwhile."""
         original = TablesWriter.table
 
-        def table(writer: TablesWriter, name: str) -> LakeTable:
+        def table(writer: TablesWriter, name: str, *now: TablesNow) -> LakeTable:
             if name in self._stopped:
                 raise TableError(f"{name} is to be mended first")
-            return original(writer, name)
+            return original(writer, name, *now)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TablesWriter, "table", table)

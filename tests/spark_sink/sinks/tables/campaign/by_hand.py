@@ -19,6 +19,7 @@ from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.replay import TablesReplay
+from spark_sink.sources.changes.known_tables import TablesNow
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.tables.reading import sealed
 from tests.spark_sink.spools import START, SpoolMaker
@@ -77,10 +78,10 @@ def appended(sink: Sink, table: str) -> list[tuple[int, int]]:
     return sorted((row["Id"], row["_epoch"]) for row in rows)
 
 
-def stop_singers(writer: TablesWriter, name: str) -> LakeTable:
+def stop_singers(writer: TablesWriter, name: str, *now: TablesNow) -> LakeTable:
     if name == "Singers":
         raise TableError("it is to be mended first")
-    return _TABLE(writer, name)
+    return _TABLE(writer, name, *now)
 
 
 _TABLE = TablesWriter.table
