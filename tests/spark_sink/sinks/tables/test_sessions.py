@@ -1,5 +1,6 @@
 """Settings of a session, and several threads and processes that write."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,11 @@ def test_parquet_files_have_instants_in_microseconds_whatever_the_session_says(
     timestamps_are_instants(lake, "parquet", tmp_path)
 
 
-def test_two_threads_of_a_session_leave_nothing_set(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
+def test_two_threads_of_a_session_leave_nothing_set(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PySpark looks for pandas in each thread, and one may meet what the other's failing import has left so far.
+    monkeypatch.setitem(sys.modules, "pandas", None)
     spool = SpoolMaker(tmp_path / "spool")
     for at in (1, 2):
         spool.seal(*(change(at, [1], table=table) for table in "AB"))
