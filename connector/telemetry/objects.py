@@ -36,6 +36,8 @@ def objects_of(
     stopped: Mapping[str, str],
     errors: Iterable[ErrorEvent],
     state: StreamState = StreamState.RUNNING,
+    *,
+    is_complete: bool = False,
 ) -> list[dict[str, Any]]:
     """The tables, by name, each with the newest backfill that has it, and how its changes are delivered.
 
@@ -45,8 +47,9 @@ def objects_of(
         stopped: why a sink has stopped a table.
         errors: the recorded errors, the newest last.
         state: the stream's.
+        is_complete: whether it has ended at its configured end.
     """
-    streaming = {"state": STREAMING.get(state, "active")}
+    streaming = {"state": "completed" if is_complete else STREAMING.get(state, "active")}
     filled = {}
     for one in backfills:
         if one.get("why") != "repair":

@@ -119,6 +119,7 @@ class Reporter:
                 metrics.stopped_tables,
                 metrics.errors(),
                 metrics.state().state,
+                is_complete=metrics.state().is_complete,
             ),
             figures=figures(metrics),
             retention=self._retention(),

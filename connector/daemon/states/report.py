@@ -135,9 +135,10 @@ def objects_report(
         tables.update(spool.header().schema_keys)
     tables.update(while_pruned(spool, lambda: _tables_of_newest(spool)))
     stopped = stopped_by(reports_of(spool).values())
-    state = _state_of(spool, time.time_ns() if now is None else now).state
+    record = _state_of(spool, time.time_ns() if now is None else now)
     filled = [described(one) for one in backfills(spool)]
-    return objects_of(filter(keeps, tables), filled, stopped, errors_of(spool), state)
+    kept, errors = filter(keeps, tables), errors_of(spool)
+    return objects_of(kept, filled, stopped, errors, record.state, is_complete=record.is_complete)
 
 
 def kept_by(target: str) -> Callable[[str], bool]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ from connector.threads import in_thread
 INTERVAL = 10.0
 """Seconds between two looks."""
 
+_MOST_TABLES = 20
+"""Tables with events of their own at the same time: those of hundreds would leave no other event in the list."""
+
+_MORE_TABLES = "more_tables"
 _log = Log(__name__)
 
 
@@ -70,18 +74,32 @@ class _TableFaults:
         errors: those that are recorded, so that a restarted daemon does not repeat them.
     """
 
-    def __init__(self, errors: Iterable[ErrorEvent]) -> None:
+    def __init__(self, errors: Sequence[ErrorEvent]) -> None:
         self._known = {_Fault(one.code, one.table, one.message) for one in errors if one.table}
+        self._reported = frozenset(self._known)
+        self._has_more = any(one.code == _MORE_TABLES for one in errors)
 
     def started(self, metrics: ReaderMetrics) -> list[_Fault]:
-        """Those that have started since the last call: tables that a sink has stopped, or that cannot be read."""
+        """Those that have started since the last call: tables that a sink has stopped, or that cannot be read.
+
+        Of more than 20 tables at the same time the others are one fault without a table.
+        """
         faults = [_Fault("table_stopped", table, why) for table, why in metrics.stopped_tables.items()]
         newest = {table["table"]: (one["number"], table) for one in metrics.backfills for table in tables_of(one)}
         for name, (number, table) in newest.items():
             if table["state"] == "failed":
                 faults.append(_Fault("backfill_failed", name, f"backfill {number}: {table['why']}"))
         current = {fault._replace(message=fault.message[:LONGEST_TEXT]) for fault in faults}
-        started = current - self._known
+        started = sorted(current - self._known)
         # Until the reports are read, nothing is known of the faults that are recorded; then one that ended may recur.
-        self._known = self._known | current if metrics.earlier_restarts is None else current
-        return sorted(started)
+        is_known = metrics.earlier_restarts is not None
+        self._known = current if is_known else self._known | current
+        reported = self._reported & current if is_known else self._reported
+        found = started[: max(_MOST_TABLES - len(reported), 0)]
+        self._reported = reported.union(found)
+        had_more, has_more = self._has_more, len(found) < len(started)
+        self._has_more = has_more or (had_more and not (is_known and len(current) <= _MOST_TABLES))
+        if has_more and not had_more:
+            text = "more tables are stopped or cannot be read: `spanner-cdc status CONFIG --objects` names all"
+            found.append(_Fault(_MORE_TABLES, "", text))
+        return found

@@ -12,7 +12,7 @@ import yaml
 
 from connector.config.loading import load
 from connector.core.health.retries import Cause
-from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
+from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, StateRecord, StreamState
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import read
@@ -20,10 +20,19 @@ from connector.daemon.states import daemon, sink_reports
 from connector.daemon.states import watching as watching_module
 from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import kept_by, objects_report, status_of, status_text
-from connector.daemon.states.watching import watching
+from connector.daemon.states.watching import _TableFaults, watching
 from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
-from connector.spool.lifecycle import PAUSE, add_error, errors_of, pause_of, request_pause, request_resume, state_of
+from connector.spool.lifecycle import (
+    PAUSE,
+    ErrorEvent,
+    add_error,
+    errors_of,
+    pause_of,
+    request_pause,
+    request_resume,
+    state_of,
+)
 from connector.spool.manifest import SourceName
 from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING, SinkFailure, SinkReport, write_report
@@ -273,21 +282,46 @@ def test_each_table_that_stops_is_an_error_of_its_own_also_while_another_is_stop
     assert found["Lost"][0]["message"] == "backfill 1: no such column"
 
 
+def test_hundreds_of_stopped_tables_leave_room_for_other_errors_also_after_restarts() -> None:
+    stopped = {f"T{number:03}": "no key" for number in range(150)}
+    recorded: list[ErrorEvent] = [ErrorEvent(time=1, severity="ERROR", code="daemon_failed", message="it failed")]
+
+    def look(faults: _TableFaults, *names: str) -> list[str]:
+        metrics = ReaderMetrics()
+        metrics.reported({"sink": NOTHING.model_copy(update={"stopped": {name: stopped[name] for name in names}})})
+        found = faults.started(metrics)
+        recorded.extend(
+            ErrorEvent(time=2, severity="ERROR", code=one.code, table=one.table, message=one.message) for one in found
+        )
+        return [one.table or one.code for one in found]
+
+    faults = _TableFaults(recorded)
+    first, all_names = list(stopped)[-15:], list(stopped)
+    assert look(faults, *first) == first, "each has an event of its own"
+    assert look(faults, *all_names) == [*all_names[:5], "more_tables"]
+    assert look(faults, *all_names) == []
+    assert look(_TableFaults(recorded), *all_names) == [], "a restart repeats none"
+    assert look(faults, *all_names[:2]) == []
+    assert look(faults, *all_names[:3], *first) == [all_names[2], *first], "those that have ended may recur"
+    assert len(recorded) == 38
+
+
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("state", "reason", "expected"),
     [
-        (StreamState.RUNNING, "active"),
-        (StreamState.PAUSED, "paused"),
-        (StreamState.FAILED, "failed"),
-        (StreamState.NOT_STARTED, "not_started"),
+        (StreamState.RUNNING, "", "active"),
+        (StreamState.PAUSED, "", "paused"),
+        (StreamState.FAILED, "", "failed"),
+        (StreamState.NOT_STARTED, "the daemon was stopped", "not_started"),
+        (StreamState.NOT_STARTED, END_REACHED, "completed"),
     ],
 )
 def test_the_changes_of_tables_are_as_their_stream_is_and_excluded_tables_are_not_listed(
-    state: StreamState, expected: str, tmp_path: Path
+    state: StreamState, reason: str, expected: str, tmp_path: Path
 ) -> None:
     spool = Spool.at(tmp_path)
     initialize(spool, NAME, NOW, "now", [SINGERS, TableSchema.of("Audit", SINGERS.columns)])
-    within_seconds(Lifecycle(spool, NEVER).enter(state))
+    within_seconds(Lifecycle(spool, NEVER).enter(state, reason=reason))
     config = tmp_path / "config.yaml"
     source = {"project": "p", "instance": "in", "database": "db", "change_stream": "S", "tables": {"exclude": ["A*"]}}
     config.write_text(yaml.safe_dump({"source": source, "spool": {"path": str(tmp_path)}}))
