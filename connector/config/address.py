@@ -33,6 +33,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _one_name(host_and_port: str) -> str:
+    """The host and port, where each name of this machine is ``localhost``."""
+    host, _, port = host_and_port.rpartition(":")
+    return f"localhost:{port}" if is_loopback(host.strip("[]").lower()) else host_and_port
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
     """Names a database, and says how it is reached.
@@ -79,10 +85,10 @@ class DatabaseAddress:
         """True if both are one database.
 
         The service has it at each endpoint. An emulator may have any names, and all servers of Spanner Omni have the
-        same project and instance.
+        same project and instance. All names of this machine are one.
         """
         are_of_service = self.is_of_service and other.is_of_service
-        return self.path == other.path and (are_of_service or self.host == other.host)
+        return self.path == other.path and (are_of_service or _one_name(self.host) == _one_name(other.host))
 
     @property
     def is_of_service(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from connector.conduit.settings import configuration_of
 from connector.config import SourceConfig
+from connector.config.address import DatabaseAddress
 from connector.config.loading import validated
 from connector.config.omni import OmniServer, Tls
 from connector.errors import ConfigurationError
@@ -88,6 +89,24 @@ def test_a_sink_has_the_same_options() -> None:
     assert found.startswith("sink.endpoint: is needed with edition omni")
     (found,) = errors_of(OMNI, sink={**sink, "project": "mine"})
     assert found.startswith("sink.project: 'mine'")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("localhost:9010", "127.0.0.1:9010", True),
+        ("localhost:9010", "[::1]:9010", True),
+        ("LOCALHOST:9010", "localhost:9010", True),
+        ("localhost:9010", "127.0.0.1:9011", False),
+        ("localhost:9010", "10.0.0.1:9010", False),
+        ("10.0.0.1:9010", "10.0.0.1:9010", True),
+    ],
+)
+def test_a_database_of_an_emulator_is_the_same_at_each_name_of_this_machine(
+    first: str, second: str, is_one: bool
+) -> None:
+    one, other = (DatabaseAddress("p", "i", "d", emulator_host=host) for host in (first, second))
+    assert one.is_database_of(other) is is_one
 
 
 def test_a_sink_in_the_cloud_needs_names_of_its_own_beside_a_source_of_omni(monkeypatch: pytest.MonkeyPatch) -> None:
