@@ -19,14 +19,20 @@ def forget_everywhere(spool: Spool, name: str, *, now: int) -> None:
     Raises:
         SpoolError: there is no such consumer, or the spool cannot be read or written.
     """
-    is_sink = any(spool.storage.exists(f"consumers/{checked_name(name)}{ending}") for ending in (DESTINATION, REPORT))
+    is_sink = _is_sink(spool, name)
     is_found = False
     for one in backfills(spool):
         known = find(one.spool, name)
-        if is_sink and known is not None and known.epoch > 0 and one.is_open:
+        is_of_sink = is_sink or _is_sink(one.spool, name)  # of a backfill before the first run, only there
+        if is_of_sink and known is not None and known.epoch > 0 and one.is_open:
             mark_lost(one.spool, f"sink {name} was forgotten, which had got some of the rows", now=now)
         if is_recorded(one.spool, name):
             is_found = True
             forget(one.spool, name)
     if not is_found or is_recorded(spool, name):  # the stream's last: whoever is killed before can repeat it
         forget(spool, name)
+
+
+def _is_sink(spool: Spool, name: str) -> bool:
+    """True if a sink, and no query of a user's own, has records of that name in a spool."""
+    return any(spool.storage.exists(f"consumers/{checked_name(name)}{ending}") for ending in (DESTINATION, REPORT))

@@ -121,6 +121,17 @@ def test_what_is_left_of_a_backfill_is_read_again_once_its_sink_is_forgotten(spo
         forget_everywhere(spool, "files", now=T)
 
 
+def test_what_is_left_of_a_backfill_before_the_first_run_is_read_again_once_its_sink_is_forgotten(
+    spool_path: str,
+) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B")
+    delivered(spool, 1, {"A": "done", "B": "read"}, "files")
+    keep_destination(spool_of(spool, 1), "files", Destination(type="files", options={"sink.path": "/out"}))
+    forget_everywhere(spool, "files", now=T)
+    assert backfills(spool)[0].progress.lost
+
+
 def test_a_backfill_of_which_a_forgotten_sink_has_nothing_continues(spool_path: str) -> None:
     spool, header = spool_with_start(spool_path)
     recorded(spool, header, "A")
