@@ -42,14 +42,19 @@ def kept_files(folder: Path, kept: Path) -> Iterator[None]:
     ended = threading.Event()
 
     def link() -> None:
-        while not ended.wait(0.25):
-            with suppress(OSError):  # the folder or a file is gone
-                for path in folder.rglob("*"):
+        for parent, _, names in os.walk(folder):  # which passes over a folder that is gone
+            for path in (Path(parent, name) for name in names):
+                with suppress(OSError):  # it is gone
                     target = kept / str(path.stat().st_ino)
                     if path.is_file() and not target.exists():
                         os.link(path, target)
 
-    thread = threading.Thread(target=link)
+    def link_until_ended() -> None:
+        while not ended.wait(0.25):
+            link()
+        link()  # what has appeared since the last look
+
+    thread = threading.Thread(target=link_until_ended)
     thread.start()
     try:
         yield
