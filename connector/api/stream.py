@@ -145,8 +145,7 @@ async def read_epochs(
         DataLostError: Spanner no longer retains what has to be read next; nothing was skipped.
         SpannerCdcError: reading cannot continue. The iterator raises it, after the epochs that were complete.
     """
-    if needing := _needing_a_spool(config.source):
-        raise ConfigurationError(needing)
+    _check_needs_no_spool(config.source)
     source = config.source.model_copy(update={"workers": config.source.workers or 1})
     resumed = None if after is None else Checkpoint.of(after, str(source.name))
     async with opened(source, started=resumed is not None) as stream:
@@ -160,18 +159,24 @@ async def read_epochs(
             yield handover
 
 
-def _needing_a_spool(source: SourceConfig) -> list[str]:
-    """The options that need a spool, each with its remedy."""
-    out = []
-    if source.late_records != "stop":
-        out.append(f"source.late_records: {source.late_records} needs a spool; without one a late record stops reading")
-    if source.backfill is not None:
-        out.append("source.backfill needs a spool: omit it here, or use `spanner-cdc run`")
-    if source.complete_rows:
-        out.append("source.complete_rows is for the built-in sinks, which read a spool: omit it here")
-    if source.reader == "executors":
-        out.append("source.reader: executors needs a spool: set it to process here")
-    return out
+def _check_needs_no_spool(source: SourceConfig) -> None:
+    """Checks that no option needs a spool.
+
+    Raises:
+        ConfigurationError: some do; each has its remedy.
+    """
+    late = f"source.late_records: {source.late_records} needs a spool; without one a late record stops reading"
+    errors = [
+        late if source.late_records != "stop" else "",
+        "source.backfill needs a spool: omit it here, or use `spanner-cdc run`" if source.backfill is not None else "",
+        "source.complete_rows is for the built-in sinks, which read a spool: omit it here"
+        if source.complete_rows
+        else "",
+        "source.reader: executors needs a spool: set it to process here" if source.reader == "executors" else "",
+    ]
+    errors = [error for error in errors if error]
+    if errors:
+        raise ConfigurationError(errors)
 
 
 async def _range(stream: OpenStream, source: SourceConfig, resumed: Checkpoint | None) -> Range | None:
