@@ -9,30 +9,37 @@ from connector.spanner.snapshot.partitions import Snapshot
 from connector.spanner.snapshot.queries import TableQuery, any_of
 
 
-def errors_of_conditions(stream: OpenStream, *, reads_tables: bool = False) -> list[str]:
+def errors_of_conditions(stream: OpenStream, *, reads_tables: bool = False, compares: bool = False) -> list[str]:
     """Asks Spanner to divide each table with a condition, as a backfill does: it plans the query, and reads no row.
 
     Args:
         stream: the change stream.
         reads_tables: whether the command reads tables, also without ``source.backfill``.
+        compares: whether it is ``verify``, which reads tables that backfills exclude, too, and only those with a key.
 
     Raises:
         UnreachableError: Spanner does not answer.
     """
+    errors, rules = list[str](), stream.config.backfill
+    tables = {table.table: table for table in stream.kept_tables}
+    conditions = {name: where for name, where in rules.where.items() if name in tables} if rules is not None else {}
     try:
-        conditions, rules = conditions_of(stream), stream.config.backfill
-        if reads_tables or rules is not None:
-            names = (table.table for table in stream.kept_tables)
-            read = [name for name in names if rules is None or not rules.excludes(name)]
-            check_bounded(stream.config.placements, read, conditions)
+        conditions_of(stream)
     except ConfigurationError as error:
-        return error.errors
+        errors += error.errors
+    if compares:
+        read = [name for name, table in tables.items() if table.primary_keys]
+    else:
+        read = [name for name in tables if rules is None or not rules.excludes(name)]
+    try:
+        check_bounded(stream.config.placements, read if reads_tables or rules is not None else (), conditions)
+    except ConfigurationError as error:
+        errors += error.errors
     if not conditions:
-        return []
-    tables = {table.table: table for table in stream.stream.tables}
+        return errors
     with Snapshot.open(stream.config.address, stream.now // 1000 * 1000) as snapshot:
         found = (_error(snapshot, stream, tables[table], where) for table, where in conditions.items())
-        return [error for error in found if error]
+        return [*errors, *filter(None, found)]
 
 
 def _error(snapshot: Snapshot, stream: OpenStream, table: TableSchema, where: str) -> str:

@@ -73,7 +73,8 @@ async def findings_of(config: Config, *, needs: Needs = NEEDS["run"]) -> CheckFi
             if needs.sink:
                 errors += kind.stream_errors(sink, watched)
                 warnings += kind.warnings(sink, watched)
-            errors += await asyncio.to_thread(errors_of_conditions, stream, reads_tables=needs.tables)
+            look = partial(errors_of_conditions, stream, reads_tables=needs.tables, compares=needs.compares)
+            errors += await asyncio.to_thread(look)
             await _check_range(stream, config, newest, is_readable=not of_spool)
     except ConfigurationError as error:
         errors += error.errors

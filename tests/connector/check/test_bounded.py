@@ -1,27 +1,35 @@
 """Tables are read whole in every placement: where the stream is of some, each needs a condition of its rows."""
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from connector.check.backfilled_tables import conditions_of
 from connector.check.conditions import errors_of_conditions
 from connector.check.needs import NEEDS
 from connector.config import SourceConfig
 from connector.config.backfill_rules import BackfillRules
 from connector.core.dialects import GOOGLESQL
 from connector.core.filters import RecordFilter
+from connector.core.schemas import TableSchema
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.due_backfills import due_at_start, due_by_command
 from connector.envelope.envelope import Source
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, UnreachableError
 from connector.proof.verify.command import VerifiedStream, VerifyOptions, verify
 from connector.proof.verify.comparison import Comparison
 from connector.reader.change_stream import OpenStream
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream
+from connector.spanner.snapshot.partitions import Snapshot
+from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.versions import RowVersions
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, spool_of, write_progress
@@ -88,8 +96,41 @@ def test_check_names_the_tables_that_would_be_read_in_every_placement() -> None:
     assert errors_of_conditions(stream(placements=("europe",))) == []
     assert errors_of_conditions(stream(backfill=BackfillRules())) == []
     for command, needs in NEEDS.items():
-        found = errors_of_conditions(stream(placements=("europe",)), reads_tables=needs.tables)
+        found = errors_of_conditions(stream(placements=("europe",)), reads_tables=needs.tables, compares=needs.compares)
         assert bool(found) == (command in ("backfill", "verify"))
+
+
+def test_check_names_the_tables_that_verify_reads_also_those_that_backfills_exclude() -> None:
+    keyless = TableSchema.of("Keyless", schema("A").columns[1:])
+    where = BackfillRules(exclude=("B",))
+    opened = stream(placements=("europe",), backfill=where)
+    opened = replace(opened, stream=replace(opened.stream, tables=(*opened.stream.tables, keyless)))
+    (line,) = errors_of_conditions(opened, reads_tables=True)
+    assert "rows of A, Keyless would be read" in line
+    (line,) = errors_of_conditions(opened, reads_tables=True, compares=True)
+    assert "rows of A, B would be read" in line
+
+
+def test_check_names_each_fault_of_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def partitions(_: object, query: TableQuery, __: object) -> None:
+        raise UnreachableError(f"no column of {query.table}")
+
+    snapshot = SimpleNamespace(partitions=partial(partitions, None))
+    monkeypatch.setattr(Snapshot, "open", lambda *_: nullcontext(snapshot))
+    where = {"A": "Nothing > 1", "Typo": "TRUE"}
+    found = errors_of_conditions(stream(placements=("europe",), backfill=BackfillRules(where=where)))
+    assert [re.sub(":.*", "", line) for line in found] == [
+        "source.backfill.where.Typo",
+        "source.placements",
+        "source.backfill.where.A",
+    ]
+
+
+def test_a_condition_may_be_of_a_table_to_come_where_no_table_is_read_without_one() -> None:
+    rules = BackfillRules(where={"A": "Place = 'europe'", "Later": "TRUE"}, new_tables=True)
+    assert conditions_of(stream(placements=("europe",), backfill=rules)) == {"A": "Place = 'europe'"}
+    with pytest.raises(ConfigurationError, match=r"source\.backfill\.where\.Later"):
+        conditions_of(stream(backfill=rules))
 
 
 def test_verify_reads_no_table_without_a_condition() -> None:
