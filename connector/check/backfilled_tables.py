@@ -37,7 +37,9 @@ def tables_of(stream: OpenStream, patterns: tuple[str, ...] = ()) -> list[TableS
 
 
 def conditions_of(stream: OpenStream) -> dict[str, str]:
-    """The conditions of ``source.backfill.where``.
+    """The conditions of ``source.backfill.where``, of tables that are watched.
+
+    With ``new_tables`` and ``source.placements`` others may be for tables to come: one without a condition is refused.
 
     Raises:
         ConfigurationError: one is of a table that is not watched: all rows of the one that was meant would be read.
@@ -46,6 +48,8 @@ def conditions_of(stream: OpenStream) -> dict[str, str]:
     if rules is None:
         return {}
     kept = {table.table for table in stream.kept_tables}
+    if rules.new_tables and stream.config.placements is not None:
+        return {table: where for table, where in rules.where.items() if table in kept}
     if errors := [
         f"source.backfill.where.{table}: change stream {stream.stream.name} watches no such table that source.tables"
         " keeps"

@@ -16,7 +16,7 @@ from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import unfinished_of
 from connector.daemon.sink_process import Patience
-from connector.errors import SpannerCdcError
+from connector.errors import ConfigurationError, SpannerCdcError
 from connector.log import Log
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
@@ -64,6 +64,8 @@ class BackfillsOfRun:
         self._interval = INTERVAL if rules is not None and rules.new_tables else None
         self._at_once = most_at_once(config)
         self._stop = stop
+        self._metrics = metrics
+        self._refused = ""
         self._deliver = functools.partial(
             delivered, config, path, stop, options=BackfillOptions(), metrics=metrics, patience=patience
         )
@@ -133,6 +135,12 @@ class BackfillsOfRun:
             return
         try:
             document = await backfill_of_new_tables(self._config)
+        except ConfigurationError as error:  # each look meets it, until a restart
+            if error.message != self._refused:
+                self._refused = error.message
+                cause = Cause("new tables are not backfilled", "", error.message, "Mend it, and restart the service.")
+                self._metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
+            return
         except SpannerCdcError as error:  # the next look may meet no error
             _log.warning("whether the change stream watches new tables is not known", reason=error)
             return

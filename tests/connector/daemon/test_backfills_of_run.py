@@ -1,6 +1,7 @@
 """The backfills beside a stream are delivered two at a time, and the service ends once they are."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 from connector.config import validated
+from connector.core.health.retries import BACKFILL
 from connector.core.timestamps import SECOND
 from connector.daemon import backfills_of_run
 from connector.daemon.backfills_of_run import BackfillsOfRun
 from connector.daemon.due_backfills import header_for_backfill
 from connector.daemon.sink_process import Patience
-from connector.errors import UnreachableError
+from connector.errors import ConfigurationError, UnreachableError
 from connector.reader.stopping import StopRequest
 from connector.spool.backfill.documents import Backfill
 from connector.spool.reading import Spool
@@ -171,6 +173,28 @@ async def test_new_tables_are_looked_for_until_reading_ends_whatever_error_a_loo
     beside.add(document(1))
     await asyncio.wait_for(beside.run(), 60)
     assert done == [1, 2]
+
+
+@in_a_loop
+async def test_new_tables_that_the_configuration_refuses_are_an_alarm_once_per_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons = iter(["set a condition of A", "set a condition of A", "set a condition of A, B"])
+
+    async def look(config: object) -> Backfill | None:
+        reason = next(reasons, None)
+        if reason is None:
+            beside.finish()
+            return None
+        raise ConfigurationError([reason])
+
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    beside = backfills(new_tables=True)
+    await asyncio.wait_for(beside.run(), 60)
+    (retry,) = beside._metrics.failing.lasting(time.time_ns() + 600 * SECOND)
+    assert (retry.what, retry.attempts) == (BACKFILL, 2)
+    assert str(retry.cause) == "new tables are not backfilled (set a condition of A, B)"
 
 
 @pytest.mark.parametrize("placements", [None, (), ("eu", "us")])
