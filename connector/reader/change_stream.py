@@ -116,7 +116,6 @@ class OpenStream:
                 change_stream=self.stream.name,
                 patterns=", ".join(self.unmatched),
             )
-
         if self.unmatched_columns:
             _log.warning(
                 "source.columns names columns that the change stream does not watch, or that a database role does not"
@@ -155,8 +154,7 @@ class OpenStream:
     def end(self, *, until_now: bool = False) -> int | None:
         """The end of reading, inclusive; None if it does not end.
 
-        Args:
-            until_now: whether Spanner's clock is the end, unless the configured end is before it.
+        With ``until_now`` it is Spanner's clock, unless the configured end is before that.
         """
         ends = [] if self.config.end is None else [self.resolve(self.config.end)]
         return min([*ends, self.now] if until_now else ends, default=None)
