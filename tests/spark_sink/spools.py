@@ -87,11 +87,13 @@ class SpoolMaker:
     def _open(self) -> None:
         header = self.spool.header()
         at = checkpoint(self.spool, header)
+        one = header.source
+        source = Source(one.project, one.instance, one.database, one.change_stream, SOURCE.default_schema)
         self.writer = SpoolWriter(
             self.spool,
             header,
             at,
-            EnvelopeBuilder(SOURCE, stream_name=None, read_method="spanner-cdc"),
+            EnvelopeBuilder(source, stream_name=None, read_method="spanner-cdc"),
             lambda changes: changes,
         )
         self.watermark = at.watermark

@@ -67,7 +67,7 @@ def planned(spool: Spool, document: Backfill, partitions: dict[str, int], *, pla
 
 
 def rows(table: str, ids: list[int], *, epoch: int, at: int = T) -> pa.RecordBatch:
-    envelope = SnapshotEnvelope(Source("p", "i", "d", "Everything", "d"), stream_name=None, timestamp=at)
+    envelope = SnapshotEnvelope(Source("p", "in", "d", "Everything", "d"), stream_name=None, timestamp=at)
     keys = pa.array([f'{{"Id":"{each}"}}' for each in ids])
     values = pa.array([f'{{"Name":"{table}{each}"}}' for each in ids])
     of_table = schema(table)
