@@ -1,11 +1,23 @@
-"""Runs work to completion even if the caller is cancelled."""
+"""Runs work to completion even if the caller is cancelled, or in the background of a context until that ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[object, object, None], name: str) -> AsyncIterator[None]:
+    """Runs ``work`` as a task of that name while the context is open; its end cancels the task, and waits for it."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def in_thread(work: Callable[[], T]) -> T:

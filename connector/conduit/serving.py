@@ -21,6 +21,7 @@ from connector.conduit.settings import specification
 from connector.conduit.socket_folder import SOCKET, no_socket, socket_folder
 from connector.conduit.source_plugin import Context, SourcePlugin
 from connector.errors import ConfigurationError
+from connector.threads import in_background
 
 _PARENT_INTERVAL = 1.0
 """Seconds between two looks at whether Conduit is alive."""
@@ -97,12 +98,8 @@ async def _while_parent_runs(ending: asyncio.Event) -> AsyncIterator[None]:
             await asyncio.sleep(_PARENT_INTERVAL)
         ending.set()
 
-    task = asyncio.create_task(watch(), name="parent")
-    try:
+    async with in_background(watch(), name="parent"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def _unary(handler: Handler, request: type[Message] = Empty) -> grpc.RpcMethodHandler:

@@ -12,6 +12,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.log import Log, draw
 from connector.progress import bar
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_background
 
 INTERVAL = 60.0
 """Seconds between two lines of a log."""
@@ -37,12 +38,10 @@ async def reporting(
             catching up.
         end: the reader's end in nanoseconds since 1970, or None.
     """
-    task = asyncio.create_task(_report_on(metrics, screen, end), name="progress")
     try:
-        yield
+        async with in_background(_report_on(metrics, screen, end), name="progress"):
+            yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
         if screen is not None:
             draw(screen, "")
         _report(metrics)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from connector.core.health.alarms import CLOCK_OFF
 from connector.daemon.states.daemon import Lifecycle
 from connector.errors import SpannerCdcError
+from connector.threads import in_background
 
 _INTERVAL = 10.0
 """Seconds between two looks."""
@@ -24,12 +25,8 @@ async def clock_compared(
         request: requests Spanner's clock, in nanoseconds since 1970.
         watermark: returns the reader's watermark.
     """
-    task = asyncio.create_task(_compare(life, request, watermark), name="clocks")
-    try:
+    async with in_background(_compare(life, request, watermark), name="clocks"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def _compare(life: Lifecycle, request: Callable[[], Awaitable[int]], watermark: Callable[[], int]) -> None:

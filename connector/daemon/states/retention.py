@@ -11,6 +11,7 @@ from connector.core.health.states import RetentionPeriod
 from connector.daemon.states.daemon import Lifecycle
 from connector.errors import SpannerCdcError
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_background
 
 _INTERVAL = 60.0
 """Seconds between two looks."""
@@ -27,12 +28,8 @@ async def retention_followed(
         metrics: of the daemon.
         request: requests the period; None if it is not known now.
     """
-    task = asyncio.create_task(_follow(life, metrics, request), name="retention")
-    try:
+    async with in_background(_follow(life, metrics, request), name="retention"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def _follow(

@@ -9,6 +9,7 @@ from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.spool.sink_report import reports_of
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_background
 
 INTERVAL = 1.0
 """Seconds between two looks."""
@@ -44,12 +45,8 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
             await asyncio.sleep(pause)
 
     looked = asyncio.Event()
-    task = asyncio.create_task(keep_collecting(), name="sink reports")
-    try:
+    async with in_background(keep_collecting(), name="sink reports"):
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await looked.wait()
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})

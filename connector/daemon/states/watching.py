@@ -14,7 +14,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_thread
+from connector.threads import in_background, in_thread
 
 INTERVAL = 10.0
 """Seconds between two looks."""
@@ -41,12 +41,8 @@ async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> Asy
         spool: its spool.
         metrics: of the daemon.
     """
-    task = asyncio.create_task(_watch(life, ConsumerStates(spool), metrics), name="alarms")
-    try:
+    async with in_background(_watch(life, ConsumerStates(spool), metrics), name="alarms"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetrics) -> None:

@@ -6,8 +6,6 @@ result a load job takes.
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -208,15 +206,17 @@ def _requests(rows: Sequence[bytes], events: Sequence[int]) -> Iterator[range]:
 
     A run of more than :data:`_REQUEST` bytes has one event, so that BigQuery refuses only that one.
     """
-    first = size = number = 0
-    for _, of_event in groupby(zip(events, map(len, rows), strict=True), itemgetter(0)):
-        sizes = [length for _, length in of_event]
-        if size and size + sum(sizes) > _REQUEST:
-            yield range(first, number)
-            first, size = number, 0
-        number, size = number + len(sizes), size + sum(sizes)
+    first = start = size = of_event = 0
+    last = -1
+    for number, (row, event) in enumerate(zip(rows, events, strict=True)):
+        if event != last:
+            start, size, of_event, last = number, size + of_event, 0, event
+        of_event += len(row)
+        if size and size + of_event > _REQUEST:
+            yield range(first, start)
+            first, size = start, 0
     if rows:
-        yield range(first, number)
+        yield range(first, len(rows))
 
 
 def _too_large_pairs(rows: Sequence[bytes], events: Sequence[int]) -> dict[int, str]:
