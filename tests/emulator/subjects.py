@@ -18,7 +18,7 @@ from tests.emulator.caller import Caller
 
 Server = Literal["official", "scripted"]
 WORKLOAD_SECONDS = 4.0
-MERGE_SECONDS = 120.0
+CHURN_SECONDS = 120.0
 SCRIPTED_SECONDS = 20
 
 
@@ -95,21 +95,23 @@ def officials(emulator: Emulator) -> Iterator[Subjects]:
         workloads = [Workload(sample, seed=41, average_size=4.0) for sample in samples]
         for workload in workloads:
             workload.run(seconds=WORKLOAD_SECONDS, rate=80)
-        deadline = time.monotonic() + MERGE_SECONDS
+        deadline = time.monotonic() + CHURN_SECONDS
         while True:
             subjects = {
                 sample.dialect: Subject("official", sample, tuple(workload.committed), start, caller.now(), caller)
                 for sample, workload, start, caller in zip(samples, workloads, starts, callers, strict=True)
             }
-            if all(_merged(subject) for subject in subjects.values()):
+            if all(_churned(subject) for subject in subjects.values()):
                 break
-            assert time.monotonic() < deadline, "no partitions have merged"
+            assert time.monotonic() < deadline, "no partitions have split and merged"
         yield subjects
 
 
-def _merged(subject: Subject) -> bool:
-    """True if partitions of it have split and merged."""
-    return any(len(partition.parents) > 1 for partition in subject.read_partitions().values())
+def _churned(subject: Subject) -> bool:
+    """True if a partition of it has split, and partitions of it have merged."""
+    partitions = subject.read_partitions().values()
+    merged = any(len(partition.parents) > 1 for partition in partitions)
+    return merged and any(len(children_of(list(partition.announced))) > 1 for partition in partitions)
 
 
 @contextmanager
