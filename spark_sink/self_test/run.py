@@ -191,6 +191,9 @@ class SelfTest:
         if PLACED in test.streams:
             asking = self._asking(reading, PLACED, MUTABLE)
             seen.append(asyncio.run(placements.plain_function(asking, test.now())))
+            seen += asyncio.run(placements.functions(asking, test.now()))
+        else:
+            seen.append(placements.no_functions(f"this server refuses the stream: {test.refused[PLACED]}"))
 
     def _asking(self, reading: StreamReading, kind: str, mode: str = IMMUTABLE) -> Asking:
         source = SourceConfig.model_validate(reading.source(kind))

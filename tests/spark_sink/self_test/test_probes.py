@@ -14,6 +14,9 @@ from connector.config import SourceConfig
 from connector.core.dialects import DIALECTS
 from connector.core.timestamps import SECOND
 from emulator import Scenario, ScriptedServer
+from emulator.scenario.placements import DEFAULT
+from emulator.scenario.scenario import steady
+from emulator.scripted.row_types import read_function
 from emulator.workload.tables import Dialect
 from spark_sink.self_test.probes import change_stream, open_questions, placements
 from spark_sink.self_test.probes.change_stream import (
@@ -24,13 +27,24 @@ from spark_sink.self_test.probes.change_stream import (
     heartbeats,
     refusals,
 )
-from spark_sink.self_test.report import SelfTestVerdict
+from spark_sink.self_test.report import Observation, SelfTestVerdict
 from tests.connector.spanner.omni.served import Authority, mutual, source_of
 from tests.emulator.subjects import sample_of
 
 Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
 LATE = "a query that ends in two hours ({})"
 NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}
+
+
+def cloud_source(server: ScriptedServer) -> SourceConfig:
+    scenario = server.engine.scenario
+    return SourceConfig(
+        project=scenario.project,
+        instance=scenario.instance,
+        database=scenario.database,
+        change_stream=scenario.change_stream,
+        emulator_host=server.host,
+    )
 
 
 @contextmanager
@@ -40,16 +54,7 @@ def served(
     """A server of an edition, and the source that it is."""
     if edition == "cloud":
         with ScriptedServer.started(scenario, begins=begins) as server:
-            yield (
-                server,
-                SourceConfig(
-                    project=scenario.project,
-                    instance=scenario.instance,
-                    database=scenario.database,
-                    change_stream=scenario.change_stream,
-                    emulator_host=server.host,
-                ),
-            )
+            yield server, cloud_source(server)
         return
     named = replace(scenario, project="default", instance="default")
     authority = Authority.named(folder, "authority")
@@ -126,3 +131,45 @@ def test_placements_and_the_functions_that_read_them_are_listed(dialect: Dialect
     assert all(sample.change_stream.lower() in one.lower() for one in functions)
     assert found["the read functions of INFORMATION_SCHEMA as of some seconds ago"] == "; ".join(functions)
     assert len(found["the placements of INFORMATION_SCHEMA"].split("; ")) >= 2
+
+
+def asked_of_functions(scenario: Scenario, now: int) -> list[Observation]:
+    with ScriptedServer.started(scenario, begins=now) as server:
+        asking = Asking(cloud_source(server), DIALECTS[NAMES[scenario.dialect]], scenario.mode)
+        return asyncio.run(placements.functions(asking, now))
+
+
+@pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
+def test_the_function_of_each_placement_is_asked_and_its_answer_is_printed_word_for_word(dialect: Dialect) -> None:
+    now = time.time_ns()
+    scenario = steady(
+        3,
+        origin=now - 20 * SECOND,
+        seconds=15,
+        partitions=4,
+        records_per_second_per_partition=1,
+        dialect=dialect,
+        mode="MUTABLE_KEY_RANGE",
+        placements=["europe"],
+    )
+    of_default, of_europe = (
+        read_function(dialect, "MUTABLE_KEY_RANGE", scenario.change_stream, name) for name in (DEFAULT, "europe")
+    )
+    found = {one.about: one.detail for one in asked_of_functions(scenario, now)}
+    for name, function in ((DEFAULT, of_default), ("europe", of_europe)):
+        first = found.pop(f"the initial query of placement {name}, by {function}")
+        assert "PartitionStart" in first
+        assert first.endswith("; OK")
+        assert found.pop(f"a partition of placement {name}, by {function}").endswith("; OK")
+    stranger = found.pop(f"a partition of placement {DEFAULT}, by {of_europe}")
+    assert stranger.startswith("no records; INVALID_ARGUMENT: Partition token ")
+    assert stranger.endswith(" does not belong to the placement TVF")
+    assert not found
+
+
+def test_a_stream_without_functions_of_placements_is_one_line() -> None:
+    now = time.time_ns()
+    scenario = Scenario.generate(3, origin=now - 20 * SECOND, seconds=15, dialect="googlesql", mode="MUTABLE_KEY_RANGE")
+    (found,) = asked_of_functions(replace(scenario, placements=None), now)
+    assert found == placements.no_functions("the change stream has none: INFORMATION_SCHEMA lists no placement's")
+    assert found.verdict is SelfTestVerdict.NOT_PROBED
