@@ -39,9 +39,10 @@ from connector.spool.backfill.records import withdraw
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
+from connector.spool.second_daemon import sole_daemon
 from connector.spool.storage.store import contents
-from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize, sole_writer
-from connector.telemetry.health import own_retries
+from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize
+from connector.telemetry.health import holder, own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.server import serving
@@ -131,7 +132,7 @@ async def read(
     """
     spool = Spool.at(config.spool.path)
     metrics = metrics or ReaderMetrics()
-    with sole_writer(spool):
+    with sole_daemon(spool, now=time.time_ns()):
         # before a state is recorded: the spool, if there is one, may be another stream's
         named = functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint)
         await tried_in_thread(named, FileNotFoundError)
@@ -146,6 +147,7 @@ async def read(
             metrics.errors = lambda: life.errors
             life.failing = functools.partial(own_retries, metrics)
             life.complete = lambda: metrics.spooled
+            life.holder = functools.partial(holder, metrics)
             life.has_read = lambda: 0 < metrics.start < metrics.watermark
             metrics.max_bytes = config.spool.max_bytes
             metrics.retention = life.record.retention.period

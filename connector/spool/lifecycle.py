@@ -8,6 +8,7 @@ the file is there reads nothing.
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from secrets import token_bytes
 from typing import Literal
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connector.core.health.alarms import Mended
 from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
-from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState
+from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState, WatermarkHolder
 from connector.spool.manifest import VERSION, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.storage.store import contents
@@ -63,6 +64,14 @@ class RetryNode(BaseModel):
         return Retry(self.what, cause, self.since, self.last, self.attempts, self.subject, self.parts)
 
 
+class _Holder(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    partition: str
+    watermark: Timestamp
+    ahead: int
+
+
 class _State(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -78,6 +87,7 @@ class _State(BaseModel):
     retries: list[RetryNode] = Field(default_factory=list)
     clock_ahead_seconds: float = 0.0
     max_bytes: int = Field(default=0, ge=0)
+    holder: _Holder | None = None
 
 
 class ErrorEvent(BaseModel):
@@ -133,6 +143,7 @@ def state_of(spool: Spool) -> StateRecord:
         return NEVER  # of a later version, or damaged: the next daemon replaces it
     retention = RetentionPeriod(round(found.retention_seconds * 1e9), found.retention_is_default)
     retries, ahead = tuple(node.retry() for node in found.retries), round(found.clock_ahead_seconds * 1e9)
+    holder = found.holder
     return StateRecord(
         found.state,
         found.since,
@@ -144,6 +155,7 @@ def state_of(spool: Spool) -> StateRecord:
         found.complete,
         ahead,
         found.max_bytes,
+        None if holder is None else WatermarkHolder(holder.partition, holder.watermark, holder.ahead),
     )
 
 
@@ -165,6 +177,7 @@ def write_state(spool: Spool, record: StateRecord) -> None:
         retries=[RetryNode.of(retry) for retry in record.retries],
         clock_ahead_seconds=record.clock_ahead / 1e9,
         max_bytes=record.max_bytes,
+        holder=None if record.holder is None else _Holder.model_validate(asdict(record.holder)),
     )
     spool.storage.replace(STATE, to_json(document))
 

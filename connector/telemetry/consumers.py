@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from connector.core.health.alarms import RefusedDaemon
 from connector.core.health.retries import Retry
 from connector.errors import SpoolError
 from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
 from connector.spool.reading import Spool
+from connector.spool.second_daemon import refused_daemon
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.retrying import Heard, retries_of_others
 
@@ -19,8 +21,9 @@ from connector.telemetry.retrying import Heard, retries_of_others
 class ConsumerState:
     """A consumer, the last epoch that it is done with, and that epoch's watermark; 0 if it is not known.
 
-    ``destination`` is where a sink delivers; empty if it is not known. ``incomplete`` are the tables that lack what was
-    committed before the sink started, each with that timestamp.
+    ``recorded`` is when it recorded that, in Unix nanoseconds; 0 if it is not known. ``destination`` is where a sink
+    delivers; empty if it is not known. ``incomplete`` are the tables that lack what was committed before the sink
+    started, each with that timestamp.
     """
 
     name: str
@@ -28,6 +31,7 @@ class ConsumerState:
     watermark: int
     destination: str = ""
     incomplete: Mapping[str, int] = field(default_factory=dict)
+    recorded: int = 0
 
 
 def delivered(one: ConsumerState, metrics: ReaderMetrics) -> int:
@@ -44,6 +48,7 @@ class ConsumerStates:
     Attributes:
         known: those that :meth:`read` found last.
         retries: what their processes had failed at for long then, and retry.
+        refused: the second daemon that was refused last.
     """
 
     def __init__(self, spool: Spool) -> None:
@@ -52,17 +57,20 @@ class ConsumerStates:
         self._complete: set[str] = set()
         self.known: tuple[ConsumerState, ...] = ()
         self.retries: tuple[Retry, ...] = ()
+        self.refused: RefusedDaemon | None = None
 
     def read(self) -> None:
         """Reads the consumers; where the spool cannot be read, those known before remain."""
         with suppress(SpoolError, OSError):
             files = self._spool.storage.list("consumers")
+            self.refused = refused_daemon(self._spool, files)
             self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True, heard=self._heard))
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}
             self.known = tuple(
                 replace(
                     before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch),
                     incomplete=self._incomplete(one.consumer),
+                    recorded=one.updated,
                 )
                 for one in consumers(self._spool, files)
             )

@@ -2,8 +2,9 @@
 
 import time
 
-from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerLag, Facts, Mended, WatermarkHolder, alarms
+from connector.core.health.alarms import AHEAD, BEHIND, Alarm, ConsumerLag, Facts, Mended, alarms
 from connector.core.health.retries import DAEMON, STORAGE, Retry, merged
+from connector.core.health.states import WatermarkHolder
 from connector.core.partitions.partition import PartitionState
 from connector.core.records import partition_name
 from connector.core.timestamps import SECOND
@@ -29,14 +30,14 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.state(),
         watermark,
         [
-            ConsumerLag(one.name, delivered(one, metrics), max(metrics.newest_epoch - one.epoch, 0))
+            ConsumerLag(one.name, delivered(one, metrics), max(metrics.newest_epoch - one.epoch, 0), one.recorded)
             for one in consumers.known
         ],
         metrics.spool_bytes or 0,
         metrics.max_bytes,
         dict(metrics.stopped_tables),
         metrics.dead_letters_left,
-        _holder(metrics) if now - max(watermark, metrics.complete) > BEHIND else None,
+        holder(metrics),
         Mended(metrics.standstills, metrics.standstill_at),
         Mended(metrics.sink_restarts, metrics.sink_restart_at),
         retries(metrics, consumers, now),
@@ -44,6 +45,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.complete,
         metrics.kept_less,
         late_stops(metrics.errors()),
+        consumers.refused,
     )
 
 
@@ -59,8 +61,10 @@ def own_retries(metrics: ReaderMetrics, now: int) -> list[Retry]:
     return [*metrics.failing.lasting(now), *storage]
 
 
-def _holder(metrics: ReaderMetrics) -> WatermarkHolder | None:
-    """The partition that holds the watermark, if there are others."""
+def holder(metrics: ReaderMetrics) -> WatermarkHolder | None:
+    """The partition that holds the watermark of a reader that is behind, if there are others."""
+    if time.time_ns() - max(metrics.sealed_watermark or metrics.start, metrics.complete) <= BEHIND:
+        return None
     alive = [one for one in metrics.graph() if one.state is not PartitionState.FINISHED]
     if len(alive) < 2:
         return None

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import click
 
@@ -17,10 +18,14 @@ BREAKAGES = (*source.BREAKAGES, *storage.BREAKAGES, *destinations.BREAKAGES)
 
 @click.command()
 @click.option("--only", help="Breakages whose names contain this; the page keeps the others.")
+@click.option("--draw", type=click.IntRange(1), help="So many, drawn at random; the page keeps the others.")
+@click.option("--seed", default=0, show_default=True, help="Of the draw.")
 @click.option("--at-a-time", default=3, show_default=True, help="How many services are broken at a time.")
-def main(*, only: str | None, at_a_time: int) -> None:
+def main(*, only: str | None, draw: int | None, seed: int, at_a_time: int) -> None:
     """Breaks a running service in every way, and writes the page."""
     chosen = [breakage for breakage in BREAKAGES if only is None or only.lower() in breakage.name.lower()]
+    if draw is not None:
+        chosen = drawn(chosen, draw, seed)
     failed = False
     exercised = []
     for one in exercise(chosen, at_a_time):
@@ -35,6 +40,11 @@ def main(*, only: str | None, at_a_time: int) -> None:
     before = PAGE.read_text() if PAGE.exists() else ""
     PAGE.write_text(page([breakage.name for breakage in BREAKAGES], exercised, before))
     sys.exit(1 if failed else 0)
+
+
+def drawn(breakages: Sequence[Breakage], number: int, seed: int) -> list[Breakage]:
+    """Breakages that are drawn at random: the same ones, in the same order, for the same seed."""
+    return Random(seed).sample(breakages, min(number, len(breakages)))
 
 
 def exercise(breakages: Sequence[Breakage], at_a_time: int) -> Iterator[Exercised]:

@@ -2,10 +2,11 @@
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from emulator import SampleDatabase, find_or_start
 from emulator.bigquery.double import BigQueryDouble
@@ -19,7 +20,9 @@ _DATASET = "replica"
 
 
 @contextmanager
-def _bigquery(folder: Path, *, breaks: Callable[[BigQueryDouble], object]) -> Iterator[Scene]:
+def _bigquery(
+    folder: Path, *, breaks: Callable[[BigQueryDouble], object], source: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[Scene]:
     with BigQueryDouble.started() as double:
         sink = {
             "type": "bigquery",
@@ -29,7 +32,7 @@ def _bigquery(folder: Path, *, breaks: Callable[[BigQueryDouble], object]) -> It
             "grpc_endpoint": double.grpc_endpoint,
             "location": "US",
         }
-        with delivering(folder, lambda: breaks(double), sink=sink) as scene:
+        with delivering(folder, lambda: breaks(double), sink=sink, source=source) as scene:
             yield scene
 
 

@@ -19,6 +19,13 @@ by the line with which the service ends. Then page, `/readyz`, metrics, `status`
 `python -m tests.breakages` exercises all of them in a quarter of an hour, and makes this page; a usual test run
 repeats some of them, with shorter times until an alarm.
 
+`python -m tests.breakages --draw 10 --seed N` is a night's exercise: ten of them, drawn at random.
+
+An alarm of lag waits for five minutes of it, so those scenes begin a quarter of an hour after the breakage. A warning
+leaves the exit code of `status` at 0, because the daemon itself can do nothing better. What only a person can conclude:
+whether a slow partition is hot or Spanner is loaded, whether a consumer was switched off or hangs, and which of two
+daemons is the wanted one.
+
 What differs from run to run is left out: numbers are N, timestamps T, addresses HOST, and partitions have no names.
 
 """
@@ -27,9 +34,10 @@ _BOUNDS = (10, 30, 60)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?")
 _HOST = re.compile(r"(?:https?://)?(?:ipv4:)?127\.0\.0\.1(?::|%3A)\d+")
 _PARTITION = re.compile(r"partition [\w-]+…[\w-]+")
+_MACHINE = re.compile(r"(\(process \d+) on [\w.-]+\)")
 _RANDOM = re.compile(r"(bucket|sample|scripted)-[0-9a-f]{6,}")
 _NUMBER = re.compile(r"(?<![\w.])(?<!code )\d+(?:\.\d+)?(?!\w)(?!\.\d)")
-_CODES = frozenset({"401", "403", "404", "503"})
+_CODES = frozenset({"200", "401", "403", "404", "503"})
 _LOGGED = re.compile(r"^T (DEBUG|INFO|WARNING|ERROR) ")
 
 
@@ -40,6 +48,7 @@ def stable(text: str, folder: Path) -> str:
     text = _HOST.sub("HOST", text)
     text = _PARTITION.sub("partition …", text)
     text = _RANDOM.sub(r"\1-…", text)
+    text = _MACHINE.sub(r"\1 on …)", text)
     return _NUMBER.sub(lambda found: found[0] if found[0] in _CODES else "N", text)
 
 

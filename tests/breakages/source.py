@@ -1,8 +1,9 @@
 """Breakages of the source: Spanner and the way to it, its clock and its retention."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from connector.core.timestamps import SECOND
 from connector.spool import consumers
 from connector.spool.reading import Spool
 from emulator.scenario.scenario import Scenario
+from emulator.scripted.fault_plan import Fault, FaultKind, FaultPlan
 from emulator.scripted.server import ScriptedServer
 from tests.breakages.breakage import Breakage, Scene
 from tests.breakages.service import Sections, Service, configuration, started
@@ -29,6 +31,9 @@ SESSION = "Session not found: projects/p/instances/i/databases/d/sessions/s"
 
 _HOUR = 3600 * SECOND
 _DAY = 24 * _HOUR
+_LONG = 900
+"""Seconds that a scene of a lag has lasted before anybody looks: its alarm takes five minutes."""
+
 _STOPPED_CONSUMER = "stopped"
 
 
@@ -51,6 +56,8 @@ def reading(
     ahead: int = 0,
     past: int = PAST,
     retention: int = _DAY,
+    churn: int = 4,
+    faults: Callable[[Scenario], FaultPlan] = lambda _: FaultPlan(),
     sections: Sections = MappingProxyType({}),
 ) -> Iterator[Scene]:
     """A service that reads a scripted Spanner through a link; both can be broken.
@@ -63,6 +70,8 @@ def reading(
         ahead: how far Spanner's clock is ahead of this machine's, in nanoseconds.
         past: since how many seconds there have been changes, which are read from a little later on.
         retention: of the change stream, in nanoseconds.
+        churn: how often partitions change in the scenario.
+        faults: the faults of the scripted Spanner.
         sections: of the configuration.
     """
     now = time.time_ns() + ahead
@@ -73,10 +82,10 @@ def reading(
         dialect="googlesql",
         mode="IMMUTABLE_KEY_RANGE",
         transactions=600,
-        churn=4,
+        churn=churn,
     )
     with (
-        ScriptedServer.started(replace(scenario, retention=retention), begins=now) as server,
+        ScriptedServer.started(replace(scenario, retention=retention), begins=now, faults=faults(scenario)) as server,
         linked(server.host) as link,
     ):
         config = configuration(folder, scenario, link.host, start=now - (past - 5) * SECOND, sections=sections)
@@ -86,7 +95,11 @@ def reading(
 
 
 def delivering(
-    folder: Path, breaks: Callable[[], object] = lambda: None, *, sink: Mapping[str, object] = MappingProxyType({})
+    folder: Path,
+    breaks: Callable[[], object] = lambda: None,
+    *,
+    sink: Mapping[str, object] = MappingProxyType({}),
+    source: Mapping[str, object] = MappingProxyType({}),
 ) -> AbstractContextManager[Scene]:
     """A service that reads, and delivers with Spark; it is well once it has.
 
@@ -94,13 +107,14 @@ def delivering(
         folder: for its files.
         breaks: what breaks it.
         sink: the section of its configuration; empty for files on a disk.
+        source: options of that section.
     """
     return reading(
         folder,
         command="run",
         breaks=lambda *_: breaks(),
         ready=Service.has_delivered,
-        sections={"sink": sink} if sink else {},
+        sections={**({"sink": sink} if sink else {}), "source": source},
     )
 
 
@@ -122,6 +136,35 @@ def _near_retention(folder: Path) -> Iterator[Scene]:
     sections = {"spool": {"path": str(path), "max_bytes": "20KB"}}
     with reading(folder, ready=has_sealed, past=6 * _DAY // SECOND, retention=7 * _DAY, sections=sections) as scene:
         yield scene
+
+
+def _slow_partition(scenario: Scenario) -> FaultPlan:
+    """The partition with the most records sends one every few seconds: less than are committed."""
+    partitions = scenario.history.partitions
+    hot = max(partitions, key=lambda token: len(partitions[token].events))
+    return FaultPlan().rule(Fault(FaultKind.SLOWNESS, pause=3 * SECOND), token=hot, times=10**6)
+
+
+@contextmanager
+def _consumer_away(folder: Path) -> Iterator[Scene]:
+    """A consumer that was there when the stream began, a quarter of an hour ago, and has recorded nothing since."""
+    path = folder / "spool"
+    consumers.register(Spool.at(path), "warehouse", now=time.time_ns() - _LONG * SECOND)
+    with reading(folder, past=_LONG) as scene:
+        yield scene
+
+
+@contextmanager
+def _second_daemon(folder: Path) -> Iterator[Scene]:
+    with reading(folder) as scene, ExitStack() as second:
+
+        def starts() -> None:
+            other = folder / "second"
+            other.mkdir()
+            config = Path(shutil.copy(scene.service.config, other))
+            second.enter_context(started("read", config))
+
+        yield Scene(scene.service, starts)
 
 
 def _retried(
@@ -187,6 +230,29 @@ BREAKAGES = (
         "retention is used up",
         _near_retention,
         named=frozenset({"retention_running_out"}),
+        short=True,
+    ),
+    Breakage(
+        "A hot partition",
+        "One partition of three sends a record every three seconds, for a quarter of an hour of changes.",
+        "holds the watermark",
+        partial(reading, ready=has_sealed, past=_LONG, churn=0, faults=_slow_partition),
+        named=frozenset({"partition_behind"}),
+    ),
+    Breakage(
+        "A consumer is away",
+        "A consumer was killed a quarter of an hour ago, and changes are committed on.",
+        "has recorded nothing since",
+        _consumer_away,
+        named=frozenset({"consumer_behind"}),
+        short=True,
+    ),
+    Breakage(
+        "A second daemon is started",
+        "Another `spanner-cdc read` is started with the same spool, as a manager does by mistake.",
+        "a second daemon",
+        _second_daemon,
+        named=frozenset({"second_daemon"}),
         short=True,
     ),
 )

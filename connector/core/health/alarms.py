@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
-from connector.core.health.states import ALIVE, StateRecord, StreamState
+from connector.core.health.states import ALIVE, StateRecord, StreamState, WatermarkHolder
 from connector.core.timestamps import SECOND, format_duration, format_lag, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
@@ -20,6 +20,10 @@ BEHIND = 5 * 60 * SECOND
 CLOCK_OFF = 60 * SECOND
 """From here on this machine's clock is wrong."""
 
+AWAY = 60 * SECOND
+"""A consumer that has recorded nothing for so long, and has epochs to read, is taken for one that does not run."""
+
+_RESTARTED_WITHIN = 600 * SECOND
 _NEARLY_FULL = 0.9
 _SHOWN_TABLES = 5
 _LONG_PAUSE = _RECENTLY = 3600 * SECOND
@@ -54,20 +58,13 @@ class ConsumerLag:
 
     ``watermark`` is the timestamp up to which all commits are delivered, in Unix nanoseconds; 0 while unknown. It is
     right before the first commit in the spool that is not delivered, or :attr:`Facts.spooled` if there is none.
+    ``recorded`` is when it last recorded its progress, in Unix nanoseconds; 0 if that is not known.
     """
 
     name: str
     watermark: int
     epochs_behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkHolder:
-    """The partition whose watermark is the lowest, with that, and how many partitions are a minute or more past it."""
-
-    partition: str
-    watermark: int
-    ahead: int
+    recorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,15 @@ class Mended:
 
     times: int = 0
     at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedDaemon:
+    """A daemon that was refused the spool, because another one writes it: its process, and when in Unix nanoseconds."""
+
+    host: str
+    process: int
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,7 @@ class Facts:
         failed_sinks: sinks that have ended with an error, and have delivered nothing since.
         kept_less: how much less is kept than is to be; None if all is.
         late: times that a late record has stopped the reader.
+        refused: the second daemon that was refused last; None if none was.
     """
 
     now: int
@@ -143,6 +150,7 @@ class Facts:
     complete: int = 0
     kept_less: KeptLess | None = None
     late: Mended = Mended()
+    refused: RefusedDaemon | None = None
 
     @property
     def spooled(self) -> int:
@@ -173,6 +181,7 @@ def alarms(facts: Facts) -> list[Alarm]:
         *_of_consumers(facts),
         *_of_spool(facts),
         *_of_sink(facts),
+        *_of_second_daemon(facts),
         *_of_mended(facts),
     ]
     return sorted(found, key=lambda alarm: alarm.severity != "ERROR")
@@ -290,13 +299,15 @@ def _of_consumers(facts: Facts) -> Iterator[Alarm]:
     for consumer in facts.consumers:
         lag = facts.spooled - consumer.watermark
         if consumer.watermark and consumer.epochs_behind and lag > BEHIND:
-            yield Alarm(
-                "consumer_behind",
-                "WARNING",
-                f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {format_lag(lag)}, behind the spool",
-                f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`.",
-                consumer.name,
+            message = (
+                f"consumer {consumer.name} is {consumer.epochs_behind} epochs, {format_lag(lag)}, behind the spool"
             )
+            hint = "It runs. If it does not catch up, it is too slow for what is committed: give it more resources."
+            if facts.now - consumer.recorded > AWAY:
+                hint = f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`."
+                if consumer.recorded:
+                    message += f", and has recorded nothing since {format_second(consumer.recorded // SECOND)}Z"
+            yield Alarm("consumer_behind", "WARNING", message, hint, consumer.name)
 
 
 def _of_spool(facts: Facts) -> Iterator[Alarm]:
@@ -338,6 +349,19 @@ def _of_sink(facts: Facts) -> Iterator[Alarm]:
         message = f"{facts.dead_letters} rows are dead letters"
         hint = "`spanner-cdc dead-letters list CONFIG` has them by reason, and `replay` sends them again."
         yield Alarm("dead_letters", "WARNING", message, hint)
+
+
+def _of_second_daemon(facts: Facts) -> Iterator[Alarm]:
+    """An alarm about a second daemon, until its manager has not started it again for a while."""
+    refused = facts.refused
+    if refused is None or facts.now - refused.at > _RESTARTED_WITHIN or facts.state.state not in ALIVE:
+        return
+    message = (
+        f"a second daemon (process {refused.process} on {refused.host}) was refused this spool at"
+        f" {format_second(refused.at // SECOND)}Z, because one writes it already"
+    )
+    hint = "Stop the second one, or give it a spool.path of its own. The first one is not disturbed."
+    yield Alarm("second_daemon", "WARNING", message, hint)
 
 
 def _of_mended(facts: Facts) -> Iterator[Alarm]:

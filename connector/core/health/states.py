@@ -66,6 +66,15 @@ class RetentionPeriod:
 
 
 @dataclass(frozen=True, slots=True)
+class WatermarkHolder:
+    """The partition whose watermark is the lowest, with that, and how many partitions are a minute or more past it."""
+
+    partition: str
+    watermark: int
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateRecord:
     """A state, and why; timestamps in nanoseconds since 1970.
 
@@ -81,6 +90,7 @@ class StateRecord:
             since the last one did, that.
         clock_ahead: nanoseconds by which the daemon's clock is ahead of Spanner's; 0 if it is right.
         max_bytes: the size of the spool at which the daemon waits for its consumers; 0 if unknown.
+        holder: of the watermark at that sign of life, if the reader was behind then; None otherwise.
     """
 
     state: StreamState
@@ -93,6 +103,7 @@ class StateRecord:
     complete: int = 0
     clock_ahead: int = 0
     max_bytes: int = 0
+    holder: WatermarkHolder | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -111,9 +122,11 @@ class StateRecord:
         since = self.since if same else now
         return replace(self, state=state, since=since, reason=reason, hint=hint, seen=now, retries=retries)
 
-    def alive(self, now: int, retries: Iterable[Retry] = (), complete: int = 0) -> "StateRecord":
-        """The record with a sign of life, what has failed for long then, and what is complete."""
-        return replace(self, seen=now, retries=tuple(retries), complete=complete)
+    def alive(
+        self, now: int, retries: Iterable[Retry] = (), complete: int = 0, holder: WatermarkHolder | None = None
+    ) -> "StateRecord":
+        """The record with a sign of life, what has failed for long then, what is complete, and what holds the rest."""
+        return replace(self, seen=now, retries=tuple(retries), complete=complete, holder=holder)
 
     def complete_at(self, now: int) -> int:
         """The timestamp up to which reading is complete now: with the lag of the last sign of life if that is fresh."""

@@ -9,7 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from connector.core.health.retries import DAEMON, Retry
-from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, StateRecord, StreamState, failed
+from connector.core.health.states import (
+    END_REACHED,
+    NEVER,
+    RetentionPeriod,
+    StateRecord,
+    StreamState,
+    WatermarkHolder,
+    failed,
+)
 from connector.core.timestamps import SECOND
 from connector.errors import LateRecordError, SpannerCdcError, SpoolError, line_and_exit_code
 from connector.log import Log
@@ -53,6 +61,7 @@ class Lifecycle:
     Attributes:
         failing: returns what has failed for long at a time, and is retried; recorded with each sign of life.
         complete: returns the timestamp up to which all that was committed is in the spool; recorded likewise.
+        holder: returns the partition that holds the watermark of a reader that is behind; recorded likewise.
         has_read: whether this daemon has read on, so that the errors of those before it are over.
     """
 
@@ -67,6 +76,7 @@ class Lifecycle:
         self._clock = clock
         self.failing: Callable[[int], Iterable[Retry]] = lambda _: ()
         self.complete: Callable[[], int] = lambda: 0
+        self.holder: Callable[[], WatermarkHolder | None] = lambda: None
         self.has_read: Callable[[], bool] = lambda: False
         self._record = before
         self._errors = deque(errors, maxlen=MOST_ERRORS)
@@ -155,7 +165,7 @@ class Lifecycle:
         def alive(record: StateRecord) -> StateRecord:
             earlier = [] if self.has_read() else [retry for retry in record.retries if retry.what == DAEMON]
             now = self._clock()
-            return record.alive(now, [*earlier, *self.failing(now)], self.complete())
+            return record.alive(now, [*earlier, *self.failing(now)], self.complete(), self.holder())
 
         await self._write(alive)
 

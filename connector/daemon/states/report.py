@@ -22,6 +22,7 @@ from connector.spool.consumers import consumers
 from connector.spool.lifecycle import ErrorEvent, errors_of, late_stops, pause_of, state_of
 from connector.spool.reading import Spool, while_pruned
 from connector.spool.retention.floor import floor_of
+from connector.spool.second_daemon import refused_daemon
 from connector.spool.sink_report import NOTHING, SinkReport, failed_sinks, reports_of, restarts, stopped_by
 from connector.spool.summaries import EpochSummary, held_bytes
 from connector.targets import is_configuration
@@ -195,19 +196,21 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         state,
         watermark,
         [
-            ConsumerLag(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0))
+            ConsumerLag(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0), one.updated)
             for one in known
         ],
         held_bytes(epochs),
         max_bytes,
         stopped_by(reports),
         max(refused - sum(report.replayed for report in reports), 0),
+        holder=state.holder,
         retries=merged([*state.retries, *retries_of_others(spool, now)]),
         sink_restarts=restarts(by_name),
         failed_sinks=failed_sinks(by_name),
         complete=complete,
         kept_less=_kept_less(spool, epochs),
         late=late_stops(errors_of(spool)),
+        refused=refused_daemon(spool),
     )
 
 

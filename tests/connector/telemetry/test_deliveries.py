@@ -1,3 +1,5 @@
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -5,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.health.states import StateRecord, StreamState
+from connector.core.health.states import StateRecord, StreamState, WatermarkHolder
 from connector.core.timestamps import SECOND
+from connector.errors import SpoolInUseError
 from connector.spool import consumers
+from connector.spool.lifecycle import state_of, write_state
 from connector.spool.reading import Spool
+from connector.spool.second_daemon import refused_daemon, sole_daemon
 from connector.spool.sink_report import NOTHING
 from connector.spool.writing import initialize
 from connector.telemetry.consumers import ConsumerState, ConsumerStates, delivered
@@ -98,6 +103,32 @@ def restarted(newest: int) -> ReaderMetrics:
     metrics = ReaderMetrics(newest_epoch=newest, first_own_epoch=newest + 1, complete=NOW + 86400 * SECOND)
     metrics.state = lambda: StateRecord(StreamState.RUNNING, NOW)
     return metrics
+
+
+def test_a_second_daemon_is_an_alarm_of_the_first_until_another_one_takes_the_spool(tmp_path: Path) -> None:
+    spool, metrics, now = spool_at(tmp_path), restarted(0), time.time_ns()
+    states = ConsumerStates(spool)
+    with sole_daemon(spool, now=now):
+        with pytest.raises(SpoolInUseError, match="written by another daemon"), sole_daemon(spool, now=now):
+            pass
+        states.read()
+        assert [alarm.name for alarm in raised(metrics, states)] == ["second_daemon"]
+        found = refused_daemon(spool)
+        assert found is not None
+        assert (found.process, found.at) == (os.getpid(), now)
+        assert [consumer.consumer for consumer in consumers.consumers(spool)] == []
+    with sole_daemon(spool, now=now):
+        states.read()
+        assert raised(metrics, states) == []
+
+
+def test_status_knows_the_partition_that_holds_the_watermark(tmp_path: Path) -> None:
+    spool, holder = spool_at(tmp_path), WatermarkHolder("partition 5f0c", NOW, 3)
+    with sole_daemon(spool, now=NOW):
+        write_state(spool, StateRecord(StreamState.RUNNING, NOW).alive(NOW, holder=holder))
+        assert state_of(spool).holder == holder
+        write_state(spool, state_of(spool).alive(NOW))
+        assert state_of(spool).holder is None
 
 
 @pytest.mark.parametrize("epoch", [0, 4, 5])

@@ -12,6 +12,7 @@ from connector.core.health.alarms import (
     ConsumerLag,
     Facts,
     Mended,
+    RefusedDaemon,
     WatermarkHolder,
     alarms,
     retention_used,
@@ -84,6 +85,16 @@ def test_what_is_unknown_raises_no_alarm() -> None:
             replace(WELL, consumers=[ConsumerLag("files", NOW - 900 * SECOND, 7)]),
             "consumer_behind",
             "files is 7 epochs",
+        ),
+        (
+            replace(WELL, consumers=[ConsumerLag("files", NOW - 900 * SECOND, 7, NOW - 90 * SECOND)]),
+            "consumer_behind",
+            "behind the spool, and has recorded nothing since",
+        ),
+        (
+            replace(WELL, refused=RefusedDaemon("host", 7, NOW - SECOND)),
+            "second_daemon",
+            "a second daemon (process 7 on host) was refused this spool",
         ),
         (replace(WELL, spool_bytes=950), "spool_nearly_full", "95%"),
         (
