@@ -13,12 +13,18 @@ from connector.core.health.alarms import (
     Facts,
     Mended,
     RefusedDaemon,
-    WatermarkHolder,
     alarms,
     retention_used,
     summary,
 )
-from connector.core.health.states import END_REACHED, RetentionPeriod, StateRecord, StreamState, failed
+from connector.core.health.states import (
+    END_REACHED,
+    RetentionPeriod,
+    StateRecord,
+    StreamState,
+    WatermarkHolder,
+    failed,
+)
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import NOTHING
 from connector.telemetry.metrics import ReaderMetrics
