@@ -37,6 +37,12 @@ _CONFLICT = (
 )
 """Texts in errors of a commit that came second, also if another commit has added a table or a column meanwhile."""
 
+_HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+"""In the error about a table that another one creates at the same time: its folder is there before its first version.
+
+A folder with files of others is the same error, and it stays: after the attempts it stops its table.
+"""
+
 
 def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:
     """Commits to a table of Spanner's; tries it again where another commit came before."""
@@ -47,7 +53,7 @@ def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kw
 
     with attempts(cause, table) as noted:
         retrying = Retrying(
-            retry=retry_if_exception(_is_conflict),
+            retry=retry_if_exception(lambda error: _is_conflict(error) or _is_half_created(error)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(max=5),
             before_sleep=noted.before_sleep,
@@ -106,3 +112,7 @@ def _line(table: LakeTable, columns: list[str], why: str) -> str:
 def _is_conflict(error: BaseException) -> bool:
     """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
     return isinstance(error, SPARK_ERRORS) and any(name in str(error) for name in _CONFLICT)
+
+
+def _is_half_created(error: BaseException) -> bool:
+    return isinstance(error, SPARK_ERRORS) and _HALF_CREATED in str(error)

@@ -5,17 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.core.records import ColumnType, DataChangeRecord
 from connector.core.timestamps import SECOND
 from connector.errors import ConfigurationError
+from spark_sink.errors import TableError
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.formats.iceberg import catalog_options
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
-from spark_sink.sinks.tables.table_faults import tried
+from spark_sink.sinks.tables.table_faults import refused, tried
 from tests.retried import noted_causes, still_retried
 from tests.spark_sink.sinks.tables.reading import epochs, target
 from tests.spark_sink.spools import KEY, START, SpoolMaker, record
@@ -134,3 +135,24 @@ def test_a_commit_that_others_come_before_names_its_table(monkeypatch: pytest.Mo
     assert tried("sales.Invoices", commit, 7) == 7
     assert causes == ["table sales.Invoices cannot be written (others change it at the same time)"] * 3
     assert still_retried() == []
+
+
+def test_a_table_whose_folder_another_run_is_creating_is_tried_again_before_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    error = AnalysisException("[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION] the location is not empty")
+    errors = [error] * 3
+
+    def create() -> str:
+        if errors:
+            raise errors.pop()
+        return "created"
+
+    assert tried("Invoices", create) == "created"
+
+    def never() -> None:
+        raise error
+
+    with pytest.raises(TableError, match="table Invoices cannot be written to there"), refused("Invoices", "there"):
+        tried("Invoices", never)
