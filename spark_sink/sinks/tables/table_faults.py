@@ -53,7 +53,7 @@ def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kw
 
     with attempts(cause, table) as noted:
         retrying = Retrying(
-            retry=retry_if_exception(lambda error: _is_conflict(error) or _is_half_created(error)),
+            retry=retry_if_exception(lambda error: _has(error, *_CONFLICT, _HALF_CREATED)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(max=5),
             before_sleep=noted.before_sleep,
@@ -96,7 +96,7 @@ def refused(table: str, target: str) -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        if is_of_value(error) or _is_conflict(error) or not is_of_statement(error):
+        if is_of_value(error) or _has(error, *_CONFLICT) or not is_of_statement(error):
             raise
         raise TableError(f"table {table} cannot be written to {target}: {clear_line(error)}") from error
 
@@ -109,10 +109,6 @@ def _line(table: LakeTable, columns: list[str], why: str) -> str:
     return f"a value of table {table.source}{of_columns} cannot be written to table {table.name}: {why}"
 
 
-def _is_conflict(error: BaseException) -> bool:
-    """PySpark knows few errors of Delta and Iceberg: others are those of the JVM."""
-    return isinstance(error, SPARK_ERRORS) and any(name in str(error) for name in _CONFLICT)
-
-
-def _is_half_created(error: BaseException) -> bool:
-    return isinstance(error, SPARK_ERRORS) and _HALF_CREATED in str(error)
+def _has(error: BaseException, *texts: str) -> bool:
+    """True if Spark's error has one of the texts: PySpark has no class for most errors of Delta and Iceberg."""
+    return isinstance(error, SPARK_ERRORS) and any(text in str(error) for text in texts)

@@ -29,22 +29,12 @@ from spark_sink.self_test.probes.change_stream import (
 )
 from spark_sink.self_test.report import Observation, SelfTestVerdict
 from tests.connector.spanner.omni.served import Authority, mutual, source_of
+from tests.connector.spanner.snapshot import scripted
 from tests.emulator.subjects import sample_of
 
 Mode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
 LATE = "a query that ends in two hours ({})"
 NAMES = {"googlesql": "GOOGLE_STANDARD_SQL", "postgresql": "POSTGRESQL"}
-
-
-def cloud_source(server: ScriptedServer) -> SourceConfig:
-    scenario = server.engine.scenario
-    return SourceConfig(
-        project=scenario.project,
-        instance=scenario.instance,
-        database=scenario.database,
-        change_stream=scenario.change_stream,
-        emulator_host=server.host,
-    )
 
 
 @contextmanager
@@ -54,7 +44,7 @@ def served(
     """A server of an edition, and the source that it is."""
     if edition == "cloud":
         with ScriptedServer.started(scenario, begins=begins) as server:
-            yield server, cloud_source(server)
+            yield server, scripted.source_of(server)
         return
     named = replace(scenario, project="default", instance="default")
     authority = Authority.named(folder, "authority")
@@ -135,7 +125,7 @@ def test_placements_and_the_functions_that_read_them_are_listed(dialect: Dialect
 
 def asked_of_functions(scenario: Scenario, now: int) -> list[Observation]:
     with ScriptedServer.started(scenario, begins=now) as server:
-        asking = Asking(cloud_source(server), DIALECTS[NAMES[scenario.dialect]], scenario.mode)
+        asking = Asking(scripted.source_of(server), DIALECTS[NAMES[scenario.dialect]], scenario.mode)
         return asyncio.run(placements.functions(asking, now))
 
 
