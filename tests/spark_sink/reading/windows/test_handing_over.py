@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from connector.config.loading import Config
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import WindowPace
-from connector.daemon import read as command
 from connector.daemon.read import in_process, read
 from connector.daemon.spool_sink import SpoolSink, WrittenEpoch
 from connector.errors import DataLostError, SpoolInUseError
 from connector.reader.stopping import StopRequest
+from connector.spool import second_daemon
 from emulator.scripted.fault_plan import Fault, FaultKind
 from spark_sink.reading.windows import reading
 from spark_sink.reading.windows.reading import on_executors
@@ -65,7 +65,7 @@ def _no_lock(_: object) -> Iterator[None]:
 def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "sole_writer", _no_lock)
+    monkeypatch.setattr(second_daemon, "sole_writer", _no_lock)
     deliver = SpoolSink.deliver_written
     with served() as (scenario, server):
         config = configured(tmp_path / "executors", scenario, server)
@@ -90,7 +90,7 @@ def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
 def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "sole_writer", _no_lock)
+    monkeypatch.setattr(second_daemon, "sole_writer", _no_lock)
 
     deliver, have_read, ended = SpoolSink.deliver_written, list[SpoolSink](), list[Config]()
 
