@@ -28,7 +28,7 @@ from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.lake_table import table_name
 from spark_sink.sinks.tables.libraries import missing_library
-from spark_sink.sinks.tables.maintenance.maintenance import Maintenance
+from spark_sink.sinks.tables.maintenance.maintenance import Maintenance, forget_failures
 from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.rejected.rejected_rows import RejectedRows
@@ -58,6 +58,7 @@ class TablesDelivery(Delivery):
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
         self._maintenance = None
+        self._forgets_failures = sink.maintenance == "none" and not feed.is_backfill
         if sink.maintenance != "none" and sink.format != "parquet" and not feed.is_backfill:
             all_tables = sink.maintenance == "all"
             self._maintenance = Maintenance(feed.stream, sink.name, sink.cuts.keep, all_tables=all_tables)
@@ -155,6 +156,10 @@ class TablesDelivery(Delivery):
         A table whose backfill is not done is left out: another process writes it, too.
         """
         if self._maintenance is None:
+            if self._forgets_failures:
+                self._forgets_failures = False
+                check()
+                forget_failures(self._spool, self.consumer)
             return
         table = self._maintenance.next_table(self._filled)
         if table is not None:

@@ -2,7 +2,8 @@
 
 The process that holds the sink's lock does it, so that no change is written meanwhile. A table is looked at some time
 after it was written: with many small files it is compacted, and once a day old versions are removed, those excepted
-that a published cut needs. A failure stops nothing: it is reported, and the table is looked at again later.
+that a published cut needs. A failure stops nothing: it is reported until a later look succeeds. That look comes even if
+the table is not written any more, and after a restart.
 """
 
 import logging
@@ -68,6 +69,8 @@ class Maintenance:
         self._due: dict[str, float] = {}
         self._looked: dict[str, float] = {}
         self._others: set[str] = set()
+        self._failed: set[str] | None = None
+        """The tables that are reported as not maintained; None before the report is read."""
         self._next = -math.inf
 
     def written(self, tables: Iterable[str]) -> None:
@@ -85,6 +88,9 @@ class Maintenance:
         now = self._clock()
         if now < self._next:
             return None
+        if self._failed is None:
+            self._failed = set(report_of(self._spool, self._consumer).unmaintained)
+            self._due = dict.fromkeys(self._failed, now) | self._due
         due = sorted((at, table) for table, at in self._due.items() if at <= now)
         left_out = excepted() if due else ()
         found = next((table for _, table in due if table not in left_out), None)
@@ -101,19 +107,23 @@ class Maintenance:
         began = self._clock()
         del self._due[table]
         try:
-            self._maintain(table, upkeep)
+            is_maintained = self._maintain(table, upkeep)
+            if is_maintained or (self._failed and table in self._failed):
+                self._report(table, is_maintained=is_maintained)
         except SpoolError:
             raise
         except JOB_ERRORS as error:
             self._report(table, clear_line(error))
+            self._due[table] = self._clock() + _INTERVAL
         finally:
             self._looked[table] = ended = self._clock()
             self._next = ended + max(_PAUSE, _PAUSES * (ended - began))
 
-    def _maintain(self, table: str, upkeep: Upkeep) -> None:
+    def _maintain(self, table: str, upkeep: Upkeep) -> bool:
+        """True if something was due and is done."""
         if not (self._all or upkeep.is_created(table)):
             self._others.add(table)
-            return
+            return False
         known = self._record.of(table)
         if known is None:
             known = TableRecord(since=self._now())
@@ -122,8 +132,7 @@ class Maintenance:
         if is_expired := self._now() - known.last >= _DAY:
             upkeep.expire(table, self._keep // _MILLISECOND, self._now() // _MILLISECOND)
             self._record.put(table, known.model_copy(update={"expired_at": self._now()}))
-        if is_compacted or is_expired:
-            self._report(table)
+        return is_compacted or is_expired
 
     def _compact(self, table: str, upkeep: Upkeep) -> bool:
         before = upkeep.files(table)
@@ -139,17 +148,28 @@ class Maintenance:
         )
         return True
 
-    def _report(self, table: str, why: str = "") -> None:
-        """Records a table as maintained now, or the reason why it is not."""
+    def _report(self, table: str, why: str = "", *, is_maintained: bool = False) -> None:
+        """Records the reason why a table is not maintained, or that there is none; and that it was maintained now."""
         before = report_of(self._spool, self._consumer)
-        others = {name: reason for name, reason in before.unmaintained.items() if name != table}
+        unmaintained = {name: reason for name, reason in before.unmaintained.items() if name != table}
         if why and before.unmaintained.get(table) != why:
             say = f"table {table} is not maintained: {why}"
             log.say("spark_sink", say, action="table_not_maintained", level=logging.WARNING, table=table)
-        changed = {"unmaintained": {**others, table: why}} if why else self._maintained(others)
-        after = before.model_copy(update=changed)
+        if why:
+            unmaintained[table] = why
+        at = self._now() if is_maintained else before.maintained_at
+        after = before.model_copy(update={"unmaintained": unmaintained, "maintained_at": at})
         if after != before:
             write_report(self._spool, self._consumer, after)
+        self._failed = set(unmaintained)
 
-    def _maintained(self, others: dict[str, str]) -> dict[str, object]:
-        return {"unmaintained": others, "maintained_at": self._now()}
+
+def forget_failures(spool: Spool, consumer: str) -> None:
+    """Removes from a sink's report why tables were not maintained: none is to be maintained any more.
+
+    Raises:
+        SpoolError: the spool cannot be read or written.
+    """
+    before = report_of(spool, consumer)
+    if before.unmaintained:
+        write_report(spool, consumer, before.model_copy(update={"unmaintained": {}}))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from connector.core.timestamps import SECOND
-from connector.spool.sink_report import report_of
+from connector.spool.sink_report import NOTHING, report_of, write_report
 from spark_sink.errors import SinkError
-from spark_sink.sinks.tables.maintenance.maintenance import Maintenance
+from spark_sink.sinks.tables.maintenance.maintenance import Maintenance, forget_failures
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
 from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
 from tests.spark_sink.spools import SpoolMaker
@@ -39,6 +39,7 @@ class Tables(Upkeep):
     created: set[str]
     takes: float = 0.0
     fails: str = ""
+    is_gone: str = ""
     did: list[str] = field(default_factory=list)
 
     def files(self, name: str) -> TableFiles:
@@ -56,6 +57,8 @@ class Tables(Upkeep):
         self.did.append(f"expire {name}")
 
     def is_created(self, name: str) -> bool:
+        if self.is_gone:
+            raise SinkError(self.is_gone)
         return name in self.created
 
 
@@ -186,3 +189,37 @@ def test_a_failure_is_reported_until_the_table_is_maintained_and_keeps_no_other_
     sink.look()
     assert sink.tables.did == ["compact C", "compact A"]
     assert report_of(sink.maker.spool, "tables").unmaintained == {}
+
+
+def test_a_failure_is_reported_no_longer_once_a_look_finds_nothing_to_do(sink: Sink) -> None:
+    sink.tables.is_gone = "the catalog does not answer"
+    sink.maintenance.written(["B"])
+    sink.look()
+    assert report_of(sink.maker.spool, "tables").unmaintained == {"B": "the catalog does not answer"}
+    sink.tables.is_gone = ""
+    sink.time.seconds += 600
+    assert sink.look() == "B", "also if nothing was written since"
+    assert sink.tables.did == []
+    report = report_of(sink.maker.spool, "tables")
+    assert (report.unmaintained, report.maintained_at) == ({}, 0)
+
+
+@pytest.mark.parametrize("is_others", [False, True])
+def test_a_failure_that_an_earlier_process_has_reported_is_looked_at_again(sink: Sink, *, is_others: bool) -> None:
+    sink.tables.is_gone = "the catalog does not answer"
+    sink.maintenance.written(["B"])
+    sink.look()
+    sink.tables.is_gone = ""
+    if is_others:  # somebody has created it again
+        sink.tables.created.remove("B")
+    sink.maintenance = sink.made()
+    assert sink.look() == "B"
+    assert report_of(sink.maker.spool, "tables").unmaintained == {}
+
+
+def test_a_sink_that_maintains_no_table_any_more_reports_none_as_not_maintained(spool: SpoolMaker) -> None:
+    spool.fill(1)
+    write_report(spool.spool, "tables", NOTHING.model_copy(update={"unmaintained": {"A": "why"}, "maintained_at": 7}))
+    forget_failures(spool.spool, "tables")
+    report = report_of(spool.spool, "tables")
+    assert (report.unmaintained, report.maintained_at) == ({}, 7)
