@@ -173,7 +173,7 @@ async def delivered(
             metrics=metrics,
             patience=patience,
             is_done=is_done,
-            reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name),
+            reported_as=ReportedAs("the process of the backfill", BACKFILL, spool, config.sink.name, str(number)),
         )
         async with _drained_when_stopped(process, stop), reported(spool, document, screen):
             try:

@@ -103,12 +103,14 @@ class ReportedAs:
         what: names the alarm of a process that fails again and again.
         spool: the stream's, in which it is reported to others, such as a daemon elsewhere; None for no report.
         subject: the sink.
+        part: distinguishes it from other processes of that kind, which may fail, or work, at the same time.
     """
 
     name: str = "the Spark sink"
     what: str = SINK
     spool: Spool | None = None
     subject: str = ""
+    part: str = ""
 
 
 @dataclass(slots=True)
@@ -215,7 +217,8 @@ class SinkProcess:
             await self._run()
         finally:
             self._healed()
-            await asyncio.to_thread(self._report)
+            if self._reporter is not None:
+                await asyncio.to_thread(self._reporter.withdraw)
 
     async def _run(self) -> None:
         attempt = 0
@@ -245,7 +248,9 @@ class SinkProcess:
             cause = Cause(
                 f"{self._as.name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT
             )
-            self._metrics.failing.failed(self._as.what, cause, time.time_ns(), subject=self._as.subject, proof=_PROOF)
+            self._metrics.failing.failed(
+                self._as.what, cause, time.time_ns(), subject=self._as.subject, part=self._as.part, proof=_PROOF
+            )
             await asyncio.to_thread(self._report)
             pause = self._patience.pause(attempt)
             _log.warning(
@@ -270,7 +275,7 @@ class SinkProcess:
         await asyncio.to_thread(self._report)
 
     def _healed(self) -> None:
-        self._metrics.failing.healed(self._as.what, subject=self._as.subject)
+        self._metrics.failing.healed(self._as.what, subject=self._as.subject, part=self._as.part)
 
     def _report(self) -> None:
         if self._reporter is not None:

@@ -69,7 +69,7 @@ class RetryReporter:
         what: the place, which names the alarm.
         subject: the sink; empty if the place has but one.
         log: of the process.
-        only: the place of ``log`` whose retries are reported; empty for all.
+        only: the place of ``log`` whose retries about the subject are reported; empty for all of all places.
         clock: nanoseconds since 1970.
     """
 
@@ -113,7 +113,10 @@ class RetryReporter:
                 self._written = 0
 
     def _found(self, now: int) -> Retry | None:
-        lasting = [one for one in self._log.lasting(now, REPORTED_AFTER) if self._only in ("", one.what)]
+        own = (self._only, self._subject)
+        lasting = [
+            one for one in self._log.lasting(now, REPORTED_AFTER) if not self._only or (one.what, one.subject) == own
+        ]
         if not lasting:
             return None
         parts = sum(one.parts for one in lasting) if self._what in (SPANNER, WORKERS) else 0

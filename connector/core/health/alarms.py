@@ -247,10 +247,11 @@ def failing(facts: Facts) -> list[Alarm]:
 
 
 def _of_retry(retry: Retry) -> Alarm:
-    cause = retry.cause
-    parts = f"; {retry.parts} partition{'s are' if retry.parts > 1 else ' is'} not read" if retry.parts else ""
+    cause, reads = retry.cause, retry.what in (SPANNER, WORKERS)
+    count = retry.parts if reads else 0
+    parts = f"; {count} partition{'s are' if count > 1 else ' is'} not read" if count else ""
     message = f"{cause}, since {format_second(retry.since // SECOND)}Z{parts}"
-    retried = "It is retried for as long as it takes." if retry.what in (SPANNER, WORKERS) else ""
+    retried = "It is retried for as long as it takes." if reads else ""
     hint = f"{cause.hint} {retried}".strip()
     return Alarm(f"{retry.what}_failing", "ERROR", message, hint, retry.subject)
 

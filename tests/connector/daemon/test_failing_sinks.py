@@ -9,12 +9,13 @@ from typing import cast
 import pytest
 
 from connector.config import Config
-from connector.core.health.alarms import alarms
+from connector.core.health.alarms import Facts, alarms
+from connector.core.health.retries import BACKFILL, Cause
 from connector.core.health.states import StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
 from connector.daemon.sink import run_sink
-from connector.daemon.sink_process import Patience, SinkProcess, SinkProcessError
+from connector.daemon.sink_process import Patience, ReportedAs, SinkProcess, SinkProcessError
 from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of, status_of, status_text
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError, SpoolError
@@ -216,3 +217,53 @@ async def test_what_is_sealed_before_lost_data_is_delivered_however_long_that_ta
     with pytest.raises(DataLostError):
         await service.run(config, tmp_path / "config.yaml", runs.stop)
     assert ends == [False]
+
+
+def of_backfill(runs: Runs, number: int, spool: Spool, metrics: ReaderMetrics) -> SinkProcess:
+    reported_as = ReportedAs("the process of the backfill", BACKFILL, spool, "files", str(number))
+    return SinkProcess(
+        runs.command, progress=lambda: 0, stop=runs.stop, drain=60, metrics=metrics, patience=HASTE,
+        is_done=lambda: True, reported_as=reported_as,
+    )  # fmt: skip
+
+
+@in_a_loop
+async def test_the_process_of_a_backfill_that_works_does_not_end_the_alarm_of_another(
+    config: Config, tmp_path: Path
+) -> None:
+    spool, metrics = with_a_spool(config), ReaderMetrics()
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    failing, works = Runs(folders[0], TRANSIENT, TRANSIENT, "waits0"), Runs(folders[1], 0)
+    running = asyncio.create_task((process := of_backfill(failing, 1, spool, metrics)).run())
+    await until(lambda: failing.number == 3)
+    await of_backfill(works, 2, spool, metrics).run()
+    (retry,) = metrics.failing.lasting(time.time_ns() + 100 * SECOND)
+    assert (retry.what, retry.subject, retry.cause.detail) == (BACKFILL, "files", "reason 1")
+    (alarm,) = alarms(Facts(time.time_ns(), StateRecord(StreamState.RUNNING, 0), retries=[retry]))
+    assert "partition" not in alarm.message
+    process.finish(again=False)
+    await running
+    assert not metrics.failing.lasting(time.time_ns() + 100 * SECOND)
+
+
+@in_a_loop
+async def test_the_process_of_a_backfill_reports_no_other_failure_and_leaves_no_report(
+    config: Config, tmp_path: Path
+) -> None:
+    spool, metrics = with_a_spool(config), ReaderMetrics()
+    cause, now = Cause("it fails", "", "", ""), time.time_ns() - 100 * SECOND
+    metrics.failing.failed(BACKFILL, cause, now)  # one that has ended with an error
+
+    def notes() -> list[str]:
+        return [name for name in spool.storage.list("consumers") if RETRYING in name]
+
+    runs = Runs(tmp_path, TRANSIENT, "waits0")
+    running = asyncio.create_task((process := of_backfill(runs, 2, spool, metrics)).run())
+    await until(lambda: runs.number == 2)
+    assert not notes()
+    metrics.failing.failed(BACKFILL, cause, now, subject="files", part="1")  # another one
+    process.finish(again=False)
+    await running
+    assert not notes()
