@@ -36,6 +36,9 @@ are not taken for the present ones."""
 _BUFFER = 64 * 1024 * 1024
 """The most bytes of rows that are buffered, of all tables together."""
 
+_NEWER = ("layout", "update_pairs")
+"""Options that 0.2.0 did not have. Rows of a micro-batch that it started keep their names, by which jobs are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class PinnedOptions:
@@ -48,8 +51,9 @@ class PinnedOptions:
     def to_text(self) -> str:
         """The text that the spool and the checkpoint hold."""
         options = asdict(self.table_options)
-        if not self.table_options.update_pairs:
-            del options["update_pairs"]  # as programs that do not know it write it
+        for name in _NEWER:
+            if not options[name]:
+                del options[name]  # as programs that do not know it write it
         node = {"project": self.project, "shape": options, "part_bytes": self.part_bytes}
         return orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
 

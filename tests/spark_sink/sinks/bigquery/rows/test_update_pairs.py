@@ -168,9 +168,12 @@ def test_other_modes_have_no_pairs(mode: str) -> None:
         configured("/spool", dataset="d", mode=mode, update_pairs=True)
 
 
-def test_pinned_options_without_pairs_are_those_of_programs_that_do_not_know_them() -> None:
-    plain, pairs = (
-        PinnedOptions("p", BigQueryTableOptions("d", "append-only", update_pairs=one), 1) for one in (False, True)
+def test_pinned_options_without_newer_ones_have_the_text_of_version_0_2_0() -> None:
+    plain = PinnedOptions("p", BigQueryTableOptions("d", "append-only"), 1)
+    assert plain.to_text() == (
+        '{"part_bytes":1,"project":"p","shape":{"arrays":"repeated","dataset":"d","default_schema":"",'
+        '"mode":"append-only","numeric":"string","partition_by":"","prefix":"","timestamps":"micros"}}'
     )
-    assert "update_pairs" not in plain.to_text()
-    assert [PinnedOptions.from_text(one.to_text()) for one in (plain, pairs)] == [plain, pairs]
+    pairs, clustered = replace(plain.table_options, update_pairs=True), replace(plain.table_options, layout="{}")
+    for one in (plain, PinnedOptions("p", pairs, 1), PinnedOptions("p", clustered, 1)):
+        assert PinnedOptions.from_text(one.to_text()) == one
