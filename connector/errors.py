@@ -2,7 +2,7 @@
 
 Libraries' exceptions are translated where they are caught and kept as the cause. Each error has the exit code that the
 commands promise: 1 failed, and a restart may succeed; 2 invalid usage or configuration; 3 data no longer retained; 4
-failed permanently. After 4 every restart meets the same error until its cause is mended.
+failed permanently; 5 not reloaded. After 4 every restart meets the same error until its cause is mended.
 """
 
 import errno
@@ -16,6 +16,9 @@ A sink's process ends with it after an error of Spark's, the daemon of a Spark j
 
 FAILED_PERMANENTLY = 4
 """The exit code of an error that every restart meets again, until its cause is mended."""
+
+NOT_RELOADED = 5
+"""The exit code of ``reload`` where options need a restart, or are refused."""
 
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""
@@ -105,6 +108,12 @@ class ConfigurationError(SpannerCdcError):
     def __init__(self, errors: list[str]) -> None:
         super().__init__("; ".join(errors))
         self.errors = errors
+
+
+class NotReloadedError(SpannerCdcError):
+    """Options of an edited configuration need a restart, or are refused, so that none was applied."""
+
+    exit_code = NOT_RELOADED
 
 
 class BeforeStreamError(ConfigurationError):

@@ -1,7 +1,8 @@
 """The command ``spanner-cdc``: its options, and exit codes; every error is one line on stderr.
 
 Exit codes: 0 done, 1 failed (a restart may succeed), 2 invalid usage or configuration, 3 data no longer retained,
-4 failed permanently (every restart meets the same error), 130 interrupted.
+4 failed permanently (every restart meets the same error), 5 not reloaded (options need a restart, or are refused),
+130 interrupted.
 """
 
 import sys
@@ -36,6 +37,7 @@ _COMMANDS = {
     "status": ("states:status_command", "Shows how replication is, why, and what to do."),
     "pause": ("states:pause_command", "Pauses a stream after what is complete has been delivered."),
     "resume": ("states:resume_command", "Resumes a paused stream from its last epoch."),
+    "reload": ("reload:reload_command", "Applies an edited configuration to the running daemon."),
     "dead-letters": ("dead_letters:dead_letters_group", "Lists and replays events that the destination rejected."),
 }
 """The module of this package and the name there of each command, and its line in the help of ``spanner-cdc``."""

@@ -31,6 +31,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "status": ("status config.yaml --errors", "status config.yaml --objects"),
     "pause": ("pause config.yaml --wait",),
     "resume": ("resume config.yaml",),
+    "reload": ("reload config.yaml",),
     "dead-letters": ("dead-letters list config.yaml", "dead-letters replay config.yaml --table Singers"),
     "dead-letters list": ("dead-letters list config.yaml", "dead-letters list config.yaml --json"),
     "dead-letters replay": ("dead-letters replay config.yaml", "dead-letters replay config.yaml --table Singers"),

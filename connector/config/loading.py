@@ -72,6 +72,10 @@ def _sink(node: object) -> SinkConfig:
     return sink.model_copy(update={"dead_letters": f"{sink.dead_letters.rstrip('/')}/{sink.name}"})
 
 
+Sections = Callable[[Mapping[str, object]], Collection[str]]
+"""Returns the names of the sections that are needed of a parsed file."""
+
+
 class Config(Section):
     """A whole configuration file."""
 
@@ -85,17 +89,28 @@ class Config(Section):
     drain_timeout: Duration = 30 * SECOND
     """The longest time that Ctrl-C and SIGTERM may drain; what is not sealed by then is read again."""
     _file: str = ""
+    _sections: Sections | None = None
 
     @property
     def file(self) -> str:
         """The file that it was read from, as that was named; empty if it was read from none."""
         return self._file
 
-    def read_from(self, file: str | Path) -> "Config":
-        """The same configuration, read from a file."""
+    def read_from(self, file: str | Path, sections: Sections | None = None) -> "Config":
+        """The same configuration, read from a file; ``sections`` as of :func:`load`."""
         copy = self.model_copy()
-        copy._file = str(file)  # noqa: SLF001 - its own
+        copy._file, copy._sections = str(file), sections  # noqa: SLF001 - its own
         return copy
+
+    def again(self) -> "Config":
+        """The configuration as its file is now, with the same sections.
+
+        Raises:
+            ConfigurationError: naming every fault; also if it was read from no file.
+        """
+        if not self._file:
+            raise ConfigurationError(["the daemon's configuration was read from no file: restart it with another one"])
+        return load(self._file, self._sections)
 
     @model_validator(mode="before")
     @classmethod
@@ -137,7 +152,7 @@ class Config(Section):
         return self
 
 
-def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection[str]] | None = None) -> Config:
+def load(path: str | Path, sections: Sections | None = None) -> Config:
     """Reads a configuration file.
 
     Args:
@@ -165,12 +180,10 @@ def load(path: str | Path, sections: Callable[[Mapping[str, object]], Collection
         raise ConfigurationError([f"{path} holds no mapping of sections such as source and spool"])
     if missing:
         raise ConfigurationError([f"{path}: {one}" for one in missing])
-    return validated(options).read_from(path)
+    return validated(options).read_from(path, sections)
 
 
-def _parsed(
-    text: str, sections: Callable[[Mapping[str, object]], Collection[str]] | None, missing: list[str]
-) -> object:
+def _parsed(text: str, sections: Sections | None, missing: list[str]) -> object:
     """The options of a file, without the sections that are not needed.
 
     Raises:

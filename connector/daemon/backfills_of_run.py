@@ -59,13 +59,12 @@ class BackfillsOfRun:
         patience: Patience,
         on_failure: Callable[[Exception], None],
     ) -> None:
-        rules = config.source.backfill
         self._config = config
-        self._interval = INTERVAL if rules is not None and rules.new_tables else None
         self._at_once = most_at_once(config)
         self._stop = stop
         self._metrics = metrics
         self._refused = ""
+        self._has_failed = False
         self._deliver = functools.partial(
             delivered, config, path, stop, options=BackfillOptions(), metrics=metrics, patience=patience
         )
@@ -73,6 +72,17 @@ class BackfillsOfRun:
         self._due: list[Backfill] = []
         self._is_finished = False
         self._news = asyncio.Event()
+
+    @property
+    def _interval(self) -> float | None:
+        """Seconds between two looks at the watched tables; None if new ones are not backfilled."""
+        rules = self._config.source.backfill
+        return INTERVAL if rules is not None and rules.new_tables else None
+
+    def reload(self, config: Config) -> None:
+        """Lets backfills that begin from now on be those of an edited configuration, for the same spool and sink."""
+        self._config = config
+        self._news.set()
 
     def add(self, document: Backfill) -> None:
         """Lets a backfill that is recorded and not done be delivered."""
@@ -98,6 +108,7 @@ class BackfillsOfRun:
                 ended = await self._ended(running)
                 running -= ended
                 for error in filter(None, map(_error_of, ended)):
+                    self._has_failed = True
                     self._on_failure(error)
                     failed.append(error)
         except Exception as error:
@@ -135,15 +146,19 @@ class BackfillsOfRun:
             return
         try:
             document = await backfill_of_new_tables(self._config)
-        except ConfigurationError as error:  # each look meets it, until a restart
+        except ConfigurationError as error:  # each look meets it, until it is mended
             if error.message != self._refused:
                 self._refused = error.message
-                cause = Cause("new tables are not backfilled", "", error.message, "Mend it, and restart the service.")
+                hint = "Mend it, and run `spanner-cdc reload CONFIG`."
+                cause = Cause("new tables are not backfilled", "", error.message, hint)
                 self._metrics.failing.failed(BACKFILL, cause, time.time_ns(), lasted=LASTING)
             return
         except SpannerCdcError as error:  # the next look may meet no error
             _log.warning("whether the change stream watches new tables is not known", reason=error)
             return
+        if self._refused and not self._has_failed:
+            self._metrics.failing.healed(BACKFILL)
+        self._refused = ""
         if document is not None:
             self.add(document)
 

@@ -22,6 +22,7 @@ from connector.daemon.due_backfills import due_at_start
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
+from connector.daemon.states.reloading import OnReload, no_others, reloading
 from connector.daemon.states.retention import retention_followed
 from connector.daemon.states.sink_reports import collecting
 from connector.daemon.states.watching import watching
@@ -114,6 +115,7 @@ async def read(
     on_open: Callable[[OpenStream], None] = lambda _: None,
     on_backfill: Callable[[Backfill], None] = lambda _: None,
     range_reader: MakesRangeReader = in_process,
+    on_reload: OnReload = no_others,
     until_now: bool = False,
 ) -> None:
     """Reads the configured change stream into its spool, until its end or until ``stop``.
@@ -125,6 +127,7 @@ async def read(
         on_open: called with the change stream before anything is read.
         on_backfill: called, before that, with each backfill that is not done; with ``source.backfill``.
         range_reader: makes the reader of a range.
+        on_reload: applies an edited configuration to what runs beside.
         until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
 
     Raises:
@@ -142,6 +145,7 @@ async def read(
             collecting(spool, metrics),
             serving(config, metrics),
             watching(life, spool, metrics),
+            reloading(config, spool, life, metrics, on_reload) as reloads,
         ):
             metrics.state = lambda: life.record
             metrics.errors = lambda: life.errors
@@ -153,6 +157,7 @@ async def read(
             metrics.retention = life.record.retention.period
             if not await life.resumed(stop):
                 return
+            config = reloads.config
             async with opened(config.source, started=spool.latest() > 0) as stream:
                 on_open(stream)
                 metrics.endpoint, metrics.proxy = stream.client.host, stream.client.proxy
@@ -164,6 +169,7 @@ async def read(
                 metrics.retention = stream.retention.period
                 async with retention_followed(life, metrics, stream.retention_now):  # in a pause, too
                     while not _is_at_its_end(start):
+                        config, stream = await reloads.taken(stream)
                         async with (
                             _lost_range_explained(start, stream),
                             _reader_and_sink(start, stream, config, metrics, range_reader) as (reader, sink),
@@ -171,6 +177,7 @@ async def read(
                             reporting(metrics, terminal(), end=start.end),
                             stop.draining(reader),
                             life.pausing(reader, stop),
+                            reloads.draining(reader),
                             clock_compared(
                                 life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
                             ),

@@ -2,16 +2,17 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from connector.config.loading import Config
+from connector.config.reloading.fields import READ_BY_SINK
 from connector.config.sinks import sink_type
 from connector.daemon.backfills_of_run import BackfillsOfRun, report_failure
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
 from connector.daemon.sink import sink_of
-from connector.daemon.sink_process import Patience
+from connector.daemon.sink_process import Patience, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import is_final
 from connector.log import Log
@@ -60,7 +61,14 @@ async def run(
     writing = asyncio.create_task(sink.run(), name="sink")
     filling = asyncio.create_task(backfills.run(), name="backfill")
     reading = asyncio.create_task(
-        read(config, stop, metrics=metrics, on_open=on_open, on_backfill=backfills.add),
+        read(
+            config,
+            stop,
+            metrics=metrics,
+            on_open=on_open,
+            on_backfill=backfills.add,
+            on_reload=functools.partial(_reloaded, sink, backfills),
+        ),
         name="daemon",
     )
     try:
@@ -91,6 +99,13 @@ async def run(
     if not filling.cancelled():
         with failures_of_service(config, code="backfill_failed", is_of_sink=False):
             await filling
+
+
+async def _reloaded(sink: SinkProcess, backfills: BackfillsOfRun, config: Config, options: Collection[str]) -> None:
+    """Applies an edited configuration to what runs beside the reader."""
+    backfills.reload(config)
+    if not READ_BY_SINK.isdisjoint(options):
+        await sink.restart()
 
 
 async def _ended(tasks: set[asyncio.Task[None]]) -> None:

@@ -177,6 +177,17 @@ class SinkProcess:
         self._given_up = asyncio.Event()
         self._is_limited = asyncio.Event()
         self._was_cut = False
+        self._is_replaced = asyncio.Event()
+        self._ended: asyncio.Task[int] | None = None
+
+    async def restart(self) -> None:
+        """Has another process take over, which reads the configuration as it is now; returns once the first has ended.
+
+        That one finishes its micro-batch, for as long as a drain may take; else the next one delivers it.
+        """
+        if self._ended is not None and not self._ended.done():
+            self._is_replaced.set()
+            await asyncio.wait({self._ended})
 
     def finish(self, *, again: bool, limited: bool = False) -> None:
         """Cuts the lifeline: the sink delivers what is left.
@@ -233,6 +244,10 @@ class SinkProcess:
                     await asyncio.wait({task})
             if self._was_cut:
                 return
+            if self._was_replaced() and ended.is_transient:
+                if self._is_over():  # since: the next run delivers the rest
+                    return
+                continue
             if ended.code == 0:
                 if self._is_over() or (not ended.reason and await self._is_whole()):
                     return
@@ -288,6 +303,12 @@ class SinkProcess:
         """True if a process that has ended without an error, and says of nothing that it is left, was to end."""
         return self._is_last.is_set() or await asyncio.to_thread(self._is_done)
 
+    def _was_replaced(self) -> bool:
+        """True if the process has ended because another one is to take over; once for each such end."""
+        was_replaced = self._is_replaced.is_set()
+        self._is_replaced.clear()
+        return was_replaced
+
     def _is_over(self) -> bool:
         return self._stop.requested or self._given_up.is_set()
 
@@ -317,20 +338,31 @@ class SinkProcess:
 
     async def _supervised(self, process: Process) -> int:
         """Cuts the lifeline once :meth:`finish` is called; returns the exit code. Kills the process if cancelled."""
-        ended = asyncio.create_task(process.wait(), name="sink")
-        last = asyncio.create_task(self._is_last.wait(), name="sink's last epochs")
+        ended = self._ended = asyncio.create_task(process.wait(), name="sink")
         try:
-            await asyncio.wait({ended, last}, return_when=asyncio.FIRST_COMPLETED)
-            assert process.stdin is not None
-            process.stdin.close()
-            await self._drained(process, ended)
+            async with _waits(self._is_last.wait, self._is_replaced.wait) as waiting:
+                await asyncio.wait({ended, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if self._is_replaced.is_set() and not self._is_last.is_set():
+                await self._batch_finished(process, ended)
+            else:
+                assert process.stdin is not None
+                process.stdin.close()
+                await self._drained(process, ended)
         finally:
-            last.cancel()
             if not ended.done():
                 with suppress(ProcessLookupError):
                     process.kill()
             await asyncio.wait({ended})
         return ended.result()
+
+    async def _batch_finished(self, process: Process, ended: "asyncio.Task[int]") -> None:
+        """Waits for the end of a process that another one replaces: SIGTERM lets its micro-batch finish."""
+        _log.info(
+            f"{self._as.name} is restarted with the configuration as it is now", action="restarted_for_a_configuration"
+        )
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await asyncio.wait({ended}, timeout=self._drain)  # then it is killed: the next one starts the batch over
 
     async def _drained(self, process: Process, ended: "asyncio.Task[int]") -> None:
         """Waits for the sink, whose lifeline is cut; it is terminated if it drains too long and that is limited."""

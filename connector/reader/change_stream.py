@@ -4,7 +4,7 @@ Shared by the daemon and by ``tail``, so that both reject the same things before
 """
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import grpc
@@ -20,7 +20,7 @@ from connector.core.records import INITIAL_TOKEN, partition_name
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.envelope.envelope import Source
-from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, UnreachableError
+from connector.errors import BeforeStreamError, ConfigurationError, DataLostError, SpannerCdcError, UnreachableError
 from connector.log import Log, style
 from connector.process import cores
 from connector.reader.flow_control import FlowControl
@@ -424,6 +424,30 @@ async def opened(config: SourceConfig, *, started: bool = False) -> AsyncIterato
         )
         now = await current_timestamp(client)
         yield OpenStream(client, config, dialect, stream, source, chosen, now, unmatched, functions, unmatched_columns)
+
+
+async def reconfigured(stream: OpenStream, config: SourceConfig) -> OpenStream:
+    """The same stream with other options: tables, transaction tags, heartbeat, workers, late records.
+
+    The tables that it watches are listed again, if Spanner answers: some may have been added since it was opened.
+
+    Args:
+        stream: as it was opened.
+        config: the other options; those that a connection depends on are the same.
+    """
+    found, rules = stream.stream, config.columns.rules
+    with suppress(SpannerCdcError):
+        listed = await find_change_stream(stream.client, stream.dialect, config.change_stream)
+        tables = listed.tables if rules is None else tuple(map(rules.schema, listed.tables))
+        found = replace(found, tables=tables)
+    chosen = RecordFilter(config.tables.include, config.tables.exclude, config.skip_transaction_tags)
+    return replace(
+        stream,
+        config=config,
+        stream=found,
+        filter=chosen,
+        unmatched=tuple(chosen.unmatched(table.table for table in found.tables)),
+    )
 
 
 def _errors_of_columns(rules: ColumnRules, tables: Iterable[TableSchema], config: SourceConfig) -> list[str]:

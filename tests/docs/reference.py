@@ -34,8 +34,8 @@ are in [configuration](../configuration.md). An unknown option is refused.
 _OF_COMMANDS = """\
 `spanner-cdc COMMAND --help` prints the same. Every error is one line on standard error. Exit codes: 0 done, 1 failed,
 and a restart may succeed, 2 invalid usage or configuration, 3 Spanner no longer retains the data, 4 failed permanently:
-every restart meets the same error until its cause is mended, 75 an error that another attempt may not meet,
-130 interrupted.
+every restart meets the same error until its cause is mended, 5 options need a restart or are refused (`reload`),
+75 an error that another attempt may not meet, 130 interrupted.
 """
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _SIZES = [(f"{prefix}{suffix}", base**power) for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))

@@ -1,7 +1,9 @@
 """Two configurations compared: the options that differ, and what a reload makes of each. Pure."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 
+from connector.config.backfill_rules import BackfillRules
 from connector.config.loading import Config
 from connector.config.reloading.fields import Outcome, outcome_of
 from connector.config.sections import Section
@@ -28,4 +30,10 @@ def options_of(config: Config) -> Iterator[tuple[str, object]]:
             yield name, value
             continue
         for option in type(value).model_fields:
-            yield f"{name}.{option}", getattr(value, option)
+            found = getattr(value, option)
+            if (name, option) == ("source", "backfill"):
+                yield "source.backfill", found is not None
+                for rule in fields(BackfillRules):
+                    yield f"source.backfill.{rule.name}", getattr(found or BackfillRules(), rule.name)
+            else:
+                yield f"{name}.{option}", found

@@ -1,4 +1,7 @@
-"""The options by what a reload makes of a change: every option of a configuration is in exactly one of three sets."""
+"""The options by what a reload makes of a change: every option of a configuration is in exactly one of three sets.
+
+``source.backfill`` itself is whether there is a backfill at all; its own options are entries below it.
+"""
 
 from enum import StrEnum
 
@@ -21,11 +24,22 @@ APPLIED = frozenset(
         "source.heartbeat",
         "source.workers",
         "source.late_records",
+        "source.backfill.exclude",
+        "source.backfill.where",
+        "source.backfill.max_tasks",
+        "source.backfill.new_tables",
         "spool.seal_interval",
         "spool.max_bytes",
         "spool.keep",
+        "spark.trigger",
     }
 )
+
+READ_BY_SINK = frozenset({"source.tables", "spark.trigger"})
+"""Those of :data:`APPLIED` that the sink's process reads from the file when it starts."""
+
+NOT_READ_BY_READER = frozenset(name for name in APPLIED if name.startswith(("spark.", "source.backfill.")))
+"""Those of :data:`APPLIED` for which the reader is not drained."""
 
 NEEDS_RESTART = frozenset(
     {
@@ -49,7 +63,6 @@ NEEDS_RESTART = frozenset(
         "sink",
         "spark.master",
         "spark.checkpoint",
-        "spark.trigger",
         "spark.config",
         "status",
         "drain_timeout",

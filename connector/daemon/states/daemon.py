@@ -42,7 +42,7 @@ SIGN_OF_LIFE = 10.0
 """Seconds between two signs of life."""
 
 _POLLS_OF_A_BUCKET = 5
-"""The factor by which polls for a request to pause are rarer in Cloud Storage, which bills reads."""
+"""The factor by which polls for requests are rarer in Cloud Storage, which bills reads."""
 
 _POLL = 1.0
 
@@ -95,6 +95,11 @@ class Lifecycle:
     def errors(self) -> list[ErrorEvent]:
         """The errors so far, the newest last."""
         return list(self._errors)
+
+    @property
+    def poll(self) -> float:
+        """Seconds between two polls for requests."""
+        return _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
 
     @property
     def pause_requested(self) -> bool:
@@ -151,9 +156,8 @@ class Lifecycle:
 
     async def keep_alive(self) -> None:
         """Looks for requests, and shows signs of life, until it is cancelled."""
-        poll = _POLL * (_POLLS_OF_A_BUCKET if self._spool.storage.rewrite_interval else 1)
         while True:
-            await asyncio.sleep(poll)
+            await asyncio.sleep(self.poll)
             await self.look()
             is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
             if is_healed or abs(self._clock() - self._record.seen) >= SIGN_OF_LIFE * 1e9:
@@ -174,6 +178,17 @@ class Lifecycle:
         if abs(ahead - self._record.clock_ahead) >= SECOND:
             await self._write(lambda record: replace(record, clock_ahead=ahead))
 
+    async def limits(self, max_bytes: int) -> None:
+        """Records the size of the spool at which the daemon waits for its consumers."""
+        if max_bytes != self._record.max_bytes:
+            await self._write(lambda record: replace(record, max_bytes=max_bytes))
+
+    async def drain(self, reader: Stoppable, *, reason: str) -> None:
+        """Drains a reader, after which another one continues unless the stream is paused: :meth:`continues`."""
+        await self.enter(StreamState.DRAINING, reason=reason)
+        self._has_drained = True
+        reader.stop()
+
     @asynccontextmanager
     async def pausing(self, reader: Stoppable, stop: StopRequest) -> AsyncIterator[None]:
         """Surrounds the running of a reader: drains it when a pause is requested, and records that it drains."""
@@ -181,9 +196,7 @@ class Lifecycle:
         async def pause() -> None:
             await self._wanted.wait()
             _log.info("pausing: what is complete is delivered first; `spanner-cdc resume` continues")
-            await self.enter(StreamState.DRAINING, reason="a pause is requested")
-            self._has_drained = True
-            reader.stop()
+            await self.drain(reader, reason="a pause is requested")
 
         async def drain() -> None:
             await stop.wait()
@@ -198,9 +211,9 @@ class Lifecycle:
             await asyncio.wait(tasks)
 
     async def continues(self, stop: StopRequest) -> bool:
-        """True if reading is to continue after a reader has returned: once it is resumed, if a pause has drained it.
+        """True if reading is to continue after a reader has returned, because a pause or a reload has drained it.
 
-        A pause that was taken back while the reader drained has drained it, too.
+        It waits until a pause is over; one that was taken back while the reader drained has drained it, too.
         """
         drained, self._has_drained = self._has_drained, False
         return (drained or self.pause_requested) and not stop.requested and await self.resumed(stop)

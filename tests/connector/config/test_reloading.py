@@ -1,13 +1,23 @@
 """The outcome of a reload for each option of an edited configuration."""
 
+from dataclasses import fields
 from itertools import combinations
 
 import pytest
 from pydantic import BaseModel
 
 from connector.config import Config, validated
+from connector.config.backfill_rules import BackfillRules
 from connector.config.reloading.comparison import options_of, outcomes
-from connector.config.reloading.fields import APPLIED, NEEDS_RESTART, REFUSED, Outcome, outcome_of
+from connector.config.reloading.fields import (
+    APPLIED,
+    NEEDS_RESTART,
+    NOT_READ_BY_READER,
+    READ_BY_SINK,
+    REFUSED,
+    Outcome,
+    outcome_of,
+)
 from connector.config.sinks import sink_names, sink_type
 
 SALT = "0123456789abcdef"
@@ -33,6 +43,8 @@ def options() -> set[str]:
     found = set[str]()
     for name, info in Config.model_fields.items():
         models: list[object] = [sink_type(one).config_type for one in sink_names()] if name == "sink" else []
+        if name == "source":
+            found |= {f"source.backfill.{rule.name}" for rule in fields(BackfillRules)}
         for model in models or [info.annotation]:
             is_section = isinstance(model, type) and issubclass(model, BaseModel)
             found |= {f"{name}.{option}" for option in model.model_fields} if is_section else {name}  # type: ignore[attr-defined]
@@ -47,6 +59,14 @@ def test_every_option_is_in_exactly_one_of_the_three_sets_and_each_entry_is_an_o
     names = {name if (section := name.partition(".")[0]) not in whole else section for name in options()}
     assert entries == names, "classify a new option in connector/config/reloading/fields.py"
     assert {outcome_of(name) for name in options()} == set(Outcome)
+    assert APPLIED >= READ_BY_SINK | NOT_READ_BY_READER
+
+
+def test_options_of_a_backfill_are_applied_and_a_backfill_that_is_new_needs_a_restart() -> None:
+    none, before, after = (configured(backfill=one) for one in (False, True, {"new_tables": True}))
+    assert outcomes(before, after) == {"source.backfill.new_tables": Outcome.APPLIED}
+    assert outcomes(none, before) == {"source.backfill": Outcome.NEEDS_RESTART}
+    assert outcomes(after, none)["source.backfill"] is Outcome.NEEDS_RESTART
 
 
 def test_the_options_of_a_configuration_are_those_of_its_models() -> None:
@@ -66,6 +86,8 @@ def test_an_option_that_is_in_no_set_is_an_error() -> None:
         ("source", "heartbeat", "5s", Outcome.APPLIED),
         ("source", "workers", 2, Outcome.APPLIED),
         ("source", "late_records", "dead-letter", Outcome.APPLIED),
+        ("spark", "trigger", "5s", Outcome.APPLIED),
+        ("spark", "config", {"spark.ui.enabled": "true"}, Outcome.NEEDS_RESTART),
         ("source", "rpc_priority", "low", Outcome.NEEDS_RESTART),
         ("source", "complete_rows", True, Outcome.NEEDS_RESTART),
         ("source", "end", "2030-01-01T00:00:00Z", Outcome.NEEDS_RESTART),

@@ -31,6 +31,10 @@ if code.startswith("waits"):
 if code.startswith("left"):
     code = code.removeprefix("left")
     os.write(int(os.environ["%s"]), b"something is left\\n")
+if code == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (folder / "deaf").write_text(str(os.getpid()))
+    code = "hangs"
 if code == "hangs":
     signal.pause()
 if code == "killed":

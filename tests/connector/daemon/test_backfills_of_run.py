@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connector.config import validated
-from connector.core.health.retries import BACKFILL
+from connector.config import Config, validated
+from connector.core.health.retries import BACKFILL, Retry
 from connector.core.timestamps import SECOND
 from connector.daemon import backfills_of_run
 from connector.daemon.backfills_of_run import BackfillsOfRun
@@ -176,14 +176,16 @@ async def test_new_tables_are_looked_for_until_reading_ends_whatever_error_a_loo
 
 
 @in_a_loop
-async def test_new_tables_that_the_configuration_refuses_are_an_alarm_once_per_reason(
+async def test_new_tables_that_the_configuration_refuses_are_an_alarm_once_per_reason_until_it_is_mended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reasons = iter(["set a condition of A", "set a condition of A", "set a condition of A, B"])
+    lasting = list[Retry]()
 
     async def look(config: object) -> Backfill | None:
         reason = next(reasons, None)
         if reason is None:
+            lasting.extend(beside._metrics.failing.lasting(time.time_ns() + 600 * SECOND))
             beside.finish()
             return None
         raise ConfigurationError([reason])
@@ -192,9 +194,31 @@ async def test_new_tables_that_the_configuration_refuses_are_an_alarm_once_per_r
     monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
     beside = backfills(new_tables=True)
     await asyncio.wait_for(beside.run(), 60)
-    (retry,) = beside._metrics.failing.lasting(time.time_ns() + 600 * SECOND)
+    (retry,) = lasting
     assert (retry.what, retry.attempts) == (BACKFILL, 2)
     assert str(retry.cause) == "new tables are not backfilled (set a condition of A, B)"
+    assert beside._metrics.failing.lasting(time.time_ns() + 600 * SECOND) == []
+
+
+@in_a_loop
+async def test_a_reload_lets_new_tables_be_looked_for_with_the_edited_configuration(
+    done: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[object]()
+
+    async def look(config: Config) -> Backfill | None:
+        seen.append(config)
+        beside.finish()
+        return document(1)
+
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    beside, edited = backfills(), validated({"source": {**SOURCE, "backfill": {"new_tables": True}}, "sink": FILES})
+    running = asyncio.create_task(beside.run())
+    await asyncio.sleep(0)  # without new_tables it waits for news alone
+    beside.reload(edited)
+    await asyncio.wait_for(running, 60)
+    assert (seen, done) == ([edited], [1])
 
 
 @pytest.mark.parametrize("placements", [None, (), ("eu", "us")])

@@ -20,6 +20,7 @@ from connector.daemon import run as service
 from connector.daemon.read import read
 from connector.daemon.states import daemon, retention
 from connector.daemon.states.daemon import living
+from connector.daemon.states.reloading import OnReload
 from connector.daemon.states.report import facts_of
 from connector.errors import LateRecordError, UnreachableError
 from connector.reader.stopping import StopRequest
@@ -107,6 +108,26 @@ async def test_a_service_that_is_cancelled_while_its_sink_delivers_the_rest_ends
 
 
 @in_a_loop
+async def test_a_service_restarts_its_sink_for_options_that_the_sink_reads_alone(
+    stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, numbers = stub("hangs", "hangs", "waits0"), list[int]()
+
+    async def reloading(config: Config, stop: StopRequest, *, on_reload: OnReload, **_: object) -> None:
+        await until(lambda: runs.number == 1)
+        await on_reload(config, {"spool.keep"})
+        numbers.append(runs.number)
+        await on_reload(config, {"spark.trigger"})
+        await until(lambda: runs.number == 2)
+        await on_reload(config, {"source.tables", "spool.keep"})
+        await until(lambda: runs.number == 3)
+
+    monkeypatch.setattr(service, "read", reloading)
+    await service.run(config, tmp_path / "config.yaml", runs.stop)
+    assert (numbers, runs.number) == ([1], 3)
+
+
+@in_a_loop
 async def test_a_retention_period_that_is_altered_while_the_daemon_runs_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +163,7 @@ async def test_a_retention_period_that_is_altered_while_the_daemon_is_paused_is_
         return RetentionPeriod(day if paused.is_set() else 7 * day)
 
     stream = SimpleNamespace(
+        config=config.source,
         client=SimpleNamespace(host="h", proxy=None),
         end=lambda **_: None,
         warn_of_tables=lambda: None,

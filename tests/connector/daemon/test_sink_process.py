@@ -1,8 +1,10 @@
 """The sink's process of `spanner-cdc run`: what is restarted, how often, and what ends it."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 
@@ -75,6 +77,54 @@ async def test_a_sink_that_always_ends_unasked_fails_after_some_attempts_with_a_
     with pytest.raises(SinkProcessError, match=r"4 times .* with code 0: it was not asked to end: ") as caught:
         await Runs(tmp_path, 0, is_done=False).process().run()
     assert caught.value.exit_code == 1
+
+
+@in_a_loop
+async def test_a_sink_that_is_restarted_for_a_configuration_ends_first_and_no_error_is_counted(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "hangs", "hangs", "waits0")
+    process = runs.process()
+    await process.restart()  # none runs yet: the first one reads the configuration anyway
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number == 1)
+    await process.restart()
+    await until(lambda: runs.number == 2)
+    await process.restart()
+    await until(lambda: runs.number == 3 or running.done())
+    process.finish(again=True)
+    await running
+    assert (runs.number, runs.metrics.sink_restarts) == (3, 0)
+
+
+@in_a_loop
+async def test_a_sink_that_does_not_end_for_a_restart_is_killed_after_as_long_as_a_drain(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "deaf", "waits0")
+    process = runs.process(drain=0.1)
+    running = asyncio.create_task(process.run())
+    await until((tmp_path / "deaf").exists)
+    await process.restart()
+    await until(lambda: runs.number == 2 or running.done())
+    process.finish(again=True)
+    await running
+    assert (runs.number, runs.metrics.sink_restarts) == (2, 0)
+
+
+@in_a_loop
+async def test_a_stop_while_a_sink_ends_for_a_restart_starts_no_other_and_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    runs, deaf = Runs(tmp_path, "deaf"), tmp_path / "deaf"
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: deaf.exists() and deaf.read_text())
+    restarting = asyncio.create_task(process.restart())
+    await until(lambda: "restarted with the configuration" in caplog.text)
+    runs.stop.request()
+    process.finish(again=False)
+    os.kill(int(deaf.read_text()), SIGKILL)  # or its time is over
+    await asyncio.wait({restarting})
+    await running
+    assert runs.number == 1
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, FAILED_PERMANENTLY])

@@ -20,6 +20,10 @@ OF_ERRORS = {
     ),
     "LateRecordError": "See [late records](../operations.md#when-a-record-comes-too-late).",
     "NoSuchTableError": "Choose a timestamp at which the table or column existed, or leave it out.",
+    "NotReloadedError": (
+        "Restart the service, or set the options back that the line names"
+        " ([what a reload applies](../configuration.md#change-the-configuration-while-it-runs))."
+    ),
     "PermanentError": "Every restart meets it again: mend what the line names first.",
     "PlacementLostError": (
         "Continue after the gap that the line names. Rows of the placement that are elsewhere now come with the next"
@@ -122,11 +126,16 @@ OF_ACTIONS = {
     "the_column_order_of_a_tables": (
         "Grant the database role SELECT on the table where the order of `primary_keys` matters."
     ),
+    "the_configuration_is_not_reloaded": (
+        "Nothing was applied. Restart the service, or set these options back"
+        " ([what a reload applies](../configuration.md#change-the-configuration-while-it-runs))."
+    ),
     "the_database_role_sees_no_table": "Nothing, unless patterns or backfills need the tables: then grant SELECT.",
     "the_destination_cannot_have_a_table": "Rename the table or column, or exclude it with `source.tables`.",
     "some_minutes_get_no_document": "Their files are there: list the minutes' folders instead.",
     "the_document_of_a_complete_minute": "Give each sink a folder of its own.",
     "the_drain_took_too_long": "Nothing is lost. Raise `drain_timeout` if each stop takes longer.",
+    "the_edited_configuration_is_invalid": "Nothing was applied. Mend the file, and reload it again.",
     "the_list_of_read_functions_is": "Nothing, unless it lasts: a placement is being added or dropped.",
     "the_position_is_refused": "See [Conduit](../guide/conduit.md#when-a-pipeline-does-not-run).",
     "the_read_functions_cannot_be_listed": (

@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from signal import SIGKILL, SIGTERM
@@ -11,29 +9,13 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from connector.core.health.states import SILENCE
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import format_rfc3339
 from connector.spool.lifecycle import errors_of, state_of
 from connector.spool.reading import Spool
-from emulator import SampleDatabase, Scenario, ScriptedServer
-from tests.emulator.subjects import sample_of
+from emulator import SampleDatabase, Scenario
+from tests.connector.daemon.states.histories import served
 from tests.integration.commands import Background, configuration, reading, run, watermark
 from tests.integration.delivered import assert_delivered
-
-
-@contextmanager
-def served(seconds: float, mode: str = "IMMUTABLE_KEY_RANGE") -> Iterator[tuple[Scenario, SampleDatabase]]:
-    """A history that is served as it happens, for so many seconds."""
-    scenario = Scenario.generate(
-        11,
-        origin=time.time_ns() - 2 * SECOND,
-        seconds=seconds,
-        dialect="googlesql",
-        mode=mode,  # type: ignore[arg-type]
-        value_capture_type="NEW_ROW",
-        schema_change=False,
-    )
-    with ScriptedServer.started(scenario, begins=time.time_ns()) as server:
-        yield scenario, sample_of(server)
 
 
 def configured(folder: Path, sample: SampleDatabase, scenario: Scenario, *, end: bool = True) -> Path:

@@ -1,0 +1,184 @@
+"""`reload` beside a running daemon and without one: what takes effect does so between two epochs, whatever comes."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+import yaml
+
+from connector.core.timestamps import format_rfc3339
+from connector.spool.reading import Spool
+from connector.spool.requests.reload import (
+    ReloadAnswer,
+    answer_reload,
+    reload_answer_of,
+    reload_request_of,
+    request_reload,
+    withdraw_reload,
+)
+from emulator import CommittedMod, SampleDatabase, Scenario
+from tests.connector.daemon.states.histories import served
+from tests.integration.commands import configuration, manifests, reading, run, watermark
+from tests.integration.delivered import Mod, in_spanners_encoding, of_rows, rows
+
+
+def edited(config: Path, section: str, **options: object) -> None:
+    """Changes options of a configuration file; None removes one."""
+    node = yaml.safe_load(config.read_text())
+    node.setdefault(section, {}).update(options)
+    node[section] = {name: value for name, value in node[section].items() if value is not None}
+    config.with_suffix(".new").write_text(yaml.safe_dump(node))
+    config.with_suffix(".new").rename(config)
+
+
+def answered(spool: Path) -> ReloadAnswer:
+    found = reload_answer_of(Spool.at(spool))
+    assert found is not None
+    return found
+
+
+def of_tables(scenario: Scenario, keeps: Callable[[CommittedMod], bool]) -> dict[Mod, int]:
+    return dict(in_spanners_encoding(filter(keeps, scenario.committed), "NEW_ROW"))
+
+
+def delivered(spool: Path) -> dict[Mod, int]:
+    """The mods of a spool, whose epochs are numbered and follow one another without a gap."""
+    kept = manifests(spool)
+    assert [one.epoch for one in kept] == list(range(1, len(kept) + 1))
+    for before, after in pairwise(kept):
+        assert before.watermark_high == after.watermark_low < after.watermark_high
+    return dict(of_rows(row for manifest in kept for row in rows(spool, manifest)))
+
+
+@pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", pytest.param("MUTABLE_KEY_RANGE", marks=pytest.mark.slow)])
+def test_tables_are_added_and_dropped_between_two_epochs_while_their_rows_are_written(
+    tmp_path: Path, mode: str
+) -> None:
+    spool, since = tmp_path / "spool", 0
+    with served(25, mode) as (scenario, sample):
+        config = bounded(tmp_path, sample, scenario, tables={"include": ["Albums", "AllTypes"]})
+        with reading(config) as daemon:
+            daemon.until(lambda: watermark(spool) > scenario.history.origin, "an epoch")
+            edited(config, "source", tables={"include": ["Albums", "Singers", "Albmus"]}, heartbeat="2s")
+            done = run("reload", config)
+            assert done.code == 0, done.err
+            answer = answered(spool)
+            since = answer.after
+            assert (answer.applied, answer.faults) == (True, [])
+            assert done.out.decode() == (
+                f"{config} is reloaded: source.heartbeat, source.tables;"
+                f" they hold for what was committed after {format_rfc3339(since)}\n"
+                "warning: source.tables: 'Albmus' matches no table that change stream"
+                f" {sample.change_stream} watches\n"
+            )
+            assert daemon.wait().code == 0, daemon.said
+            assert "the configuration is reloaded" in daemon.said
+    assert scenario.history.origin < since < scenario.history.horizon
+
+    def keeps(mod: CommittedMod) -> bool:
+        was_before = mod.commit_timestamp_ns <= since
+        return mod.table in ({"Albums", "AllTypes"} if was_before else {"Albums", "Singers"})
+
+    assert delivered(spool) == of_tables(scenario, keeps)
+    assert since in [manifest.watermark_high for manifest in manifests(spool)]
+
+
+def test_what_is_not_applied_is_named_a_pause_answers_too_and_a_killed_daemons_request_is_harmless(
+    tmp_path: Path,
+) -> None:
+    spool, salt = tmp_path / "spool", "0123456789abcdef"
+    columns = {"hash": {"Singers.LastName": {"salt": salt}}}
+    with served(60) as (scenario, sample):
+        config = bounded(tmp_path, sample, scenario, end=None, columns=columns, tables={"include": ["Albums"]})
+        with reading(config) as daemon:
+            daemon.until(lambda: watermark(spool) > scenario.history.origin, "an epoch")
+            assert run("reload", config).out.decode() == f"nothing has changed in {config}\n"
+
+            edited(config, "source", rpc_priority="low", tables={"include": ["Singers"]})
+            edited(config, "status", port=1)
+            assert refused(config) == (
+                "nothing is applied; source.rpc_priority, status.port: needs a restart."
+                " Restart the service, which continues where it was."
+            )
+            assert answered(spool).options["source.tables"] == "applied"
+
+            edited(config, "source", rpc_priority=None, columns={"hash": {"Singers.LastName": {"salt": salt * 2}}})
+            assert refused(config) == (
+                "nothing is applied; status.port: needs a restart; source.columns: refused for this spool."
+                " Set what is refused back, or take a new spool.path."
+            )
+            assert salt not in (spool / "reloaded.json").read_text()
+
+            edited(config, "status", port=99_999)
+            assert (invalid := run("reload", config)).code == 2
+            assert invalid.complaint.startswith("spanner-cdc: status.port: ")
+            assert "the configuration is reloaded" not in daemon.said
+
+            assert run("pause", config, "--wait").code == 0
+            edited(config, "status", port=0)
+            edited(config, "source", columns=columns)
+            done = run("reload", config)
+            assert (done.code, answered(spool).after) == (0, watermark(spool)), done.err
+            assert run("resume", config).code == 0
+            daemon.until(lambda: delivered_tables(spool) == {"Albums", "Singers"}, "rows of the table that was added")
+            daemon.signal(SIGKILL)
+            daemon.process.wait()
+        request_reload(Spool.at(spool), 1)
+        edited(config, "source", tables={"include": ["AllTypes"]})
+        with reading(config) as daemon:
+            daemon.until(lambda: reload_request_of(Spool.at(spool)) is None, "an answer")
+            assert (answered(spool).applied, answered(spool).options) == (True, {})
+            daemon.stop()
+    assert no_daemon(config) == (
+        f"no daemon runs that holds the spool at {spool}: nothing is reloaded."
+        " The next one that is started reads the configuration as it is then."
+    )
+    assert not (spool / "reload.json").exists()
+
+
+def refused(config: Path) -> str:
+    done = run("reload", config)
+    assert done.code == 5, done
+    return done.complaint.removeprefix("spanner-cdc: ")
+
+
+def no_daemon(config: Path) -> str:
+    done = run("reload", config)
+    assert done.code == 1, done
+    return done.complaint.removeprefix("spanner-cdc: ")
+
+
+def delivered_tables(spool: Path) -> set[str]:
+    return {table for manifest in manifests(spool) for table in manifest.tables}
+
+
+def test_a_command_takes_back_its_own_request_alone(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path)
+    first, second = request_reload(spool, 1), request_reload(spool, 2)
+    withdraw_reload(spool, first)
+    assert reload_request_of(spool) == second
+    answer_reload(spool, first, ReloadAnswer(request=first.id, answered=3, config="c.yaml", applied=True))
+    assert reload_request_of(spool) == second
+    withdraw_reload(spool, second)
+    withdraw_reload(spool, second)
+    assert reload_request_of(spool) is None
+    assert answered(tmp_path).request == first.id
+
+
+def test_documents_of_a_later_version_are_a_request_without_an_id_and_no_answer(tmp_path: Path) -> None:
+    spool = Spool.at(tmp_path)
+    assert (reload_request_of(spool), reload_answer_of(spool)) == (None, None)
+    for name in ("reload.json", "reloaded.json"):
+        (tmp_path / name).write_text("[]")
+    request = reload_request_of(spool)
+    assert request is not None
+    assert (request.id, reload_answer_of(spool)) == ("", None)
+    answer_reload(spool, request, ReloadAnswer(request="", answered=1, config="c.yaml"))
+    assert reload_request_of(spool) is None
+
+
+def bounded(folder: Path, sample: SampleDatabase, scenario: Scenario, **source: object) -> Path:
+    bounds = {"start": format_rfc3339(scenario.history.origin), "end": format_rfc3339(scenario.history.horizon)}
+    return configuration(folder, sample, source={**bounds, **source})
