@@ -97,6 +97,11 @@ def action_of(message: str) -> str:
     return ACTIONS.get(words, words)
 
 
+def _with_paths(value: object) -> object:
+    """The value of a field, such as a hint or an error, with the paths of the commands that it names."""
+    return _named[0](str(value)) if isinstance(value, str | BaseException) else value
+
+
 class _Formatter(logging.Formatter):
     def _timestamp(self, record: logging.LogRecord) -> str:
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -104,7 +109,7 @@ class _Formatter(logging.Formatter):
     @staticmethod
     def _fields(record: logging.LogRecord) -> dict[str, object]:
         fields = getattr(record, "fields", None)
-        return dict(fields) if isinstance(fields, dict) else {}
+        return {name: _with_paths(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
 
     @staticmethod
     def _message(record: logging.LogRecord) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from connector import log
 from connector.core.health.hints import with_paths
+from connector.errors import SpoolError
 from connector.log import JsonFormatter, TextFormatter, action_of
 from connector.output import lines_of_json, wrapped
 from connector.progress import Progress
@@ -60,8 +61,10 @@ def test_commands_in_messages_have_the_paths_that_a_process_was_given(
     log.Log("connector.x").warning("stopped; `spanner-cdc resume CONFIG` continues", action="sink_warning")
     log.say("sink", "new: `spanner-cdc backfill CONFIG` delivers the rows", action="sink_starts")
     log.complain("sink", "`spanner-cdc cuts CONFIG` lists them", action="sink_failed")
+    log.Log("connector.x").warning("the spool is full", hint="`spanner-cdc status CONFIG` says more")
+    log.Log("connector.x").warning("it failed", reason=SpoolError("it is gone", hint="`spanner-cdc read CONFIG`"))
     lines = capsys.readouterr().err.splitlines()
-    for line, command in zip(lines, ("resume", "backfill", "cuts"), strict=True):
+    for line, command in zip(lines, ("resume", "backfill", "cuts", "status", "read"), strict=True):
         assert f"`spanner-cdc {command} my.yaml`" in line
 
 
