@@ -12,6 +12,7 @@ import click
 import orjson
 
 from benchmarks import idle, memory, rows, snapshot, spark, wire, workers
+from benchmarks.destinations.backfill import backfill
 from benchmarks.destinations.merging import merge_into
 from benchmarks.destinations.spanner_sink import spool_to_spanner
 from benchmarks.executors.windows import windows
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "latency": _latency,
     "seal-to-sink": events.seal_to_sink,
     "snapshot-read": snapshot.read,
+    "backfill": backfill,
     "merge-into": merge_into,
     "spool-to-spanner": spool_to_spanner,
     "memory": memory.growth,

@@ -8,15 +8,14 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import fastavro
-
 from benchmarks import spark_queries
 from benchmarks.measure import reading
+from benchmarks.measure.files import rows_below
 from benchmarks.measure.result import Result, Round
 from benchmarks.measure.size import LENGTHS, Size
 from benchmarks.measure.subject import Measure, Subject, subject
@@ -24,7 +23,6 @@ from benchmarks.replay.messages import Replay
 from benchmarks.replay.server import replaying
 from connector.spool.reading import Spool, manifest_path
 from emulator.bigquery import double
-from spark_sink.sinks.files.complete_minutes import FOLDER
 
 _FIRST = 1000
 _ROWS = 3
@@ -154,15 +152,16 @@ def _by_our_sink(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
         spark.until(spark_queries.started(folder).exists)
         sealed.complete(spool)
         found = spark.finish()
-        assert _written(file_format, folder) == sealed.rows, "rows are missing in the files"
+        assert rows_below(spark_queries.events_in(folder), file_format) == sealed.rows, "rows are missing in the files"
     return replace(found, events=sealed.rows - sealed.first_rows)
 
 
 def _by_sparks_writer(file_format: str, spark: Subject, sealed: _Sealed) -> Measure:
     with sealed.first_part() as spool:
         sealed.complete(spool)
-        found = spark.run(spark_queries.to_sparks_files, str(spool), str(spool.parent), file_format)
-        assert _written(file_format, str(spool.parent)) == sealed.rows, "rows are missing in the files"
+        folder = str(spool.parent)
+        found = spark.run(spark_queries.to_sparks_files, str(spool), folder, file_format)
+        assert rows_below(spark_queries.events_in(folder), file_format) == sealed.rows, "rows are missing in the files"
     return replace(found, events=sealed.rows)
 
 
@@ -195,22 +194,3 @@ def _filled(sealed: _Sealed) -> tuple[int, int]:
     """The number of the first epochs, and of all, that have rows."""
     filled = [bool(manifest.files) for manifest in Spool.at(sealed.path).manifests(1, sealed.epochs)]
     return sum(filled[: sealed.first_epochs]), sum(filled)
-
-
-def _written(file_format: str, folder: str) -> int:
-    """Rows in the files of that format."""
-    found = spark_queries.events_in(folder).rglob(f"[!.]*.{file_format.removesuffix('l')}*")
-    files = (path for path in found if FOLDER not in path.parts)
-    return sum(_ROWS_OF[file_format](path) for path in files)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n")
-
-
-def _avro_rows(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(block.num_records for block in fastavro.block_reader(file))
-
-
-_ROWS_OF: dict[str, Callable[[Path], int]] = {"jsonl": _lines, "avro": _avro_rows}

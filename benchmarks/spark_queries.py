@@ -29,7 +29,7 @@ from spark_sink.sinks.files.complete_minutes import FOLDER
 
 _POLL = 0.02
 _PATIENCE = 300.0
-_SPARKS_FORMATS = {"jsonl": "json", "avro": "org.apache.spark.sql.avro.AvroFileFormat"}
+SPARKS_FORMATS = {"jsonl": "json", "avro": "org.apache.spark.sql.avro.AvroFileFormat"}
 """Spark's names of its writers; for Avro its class, because Spark from pip registers no name for it."""
 
 _CONFIG = {
@@ -109,7 +109,7 @@ def _recorded(spool: str) -> int:
 def to_sparks_files(spool: str, folder: str, file_format: str) -> int:
     """Writes all sealed epochs with Spark's own writer of that format."""
     events = _session().read.format("spanner-change-stream").option("spool", spool).load()
-    writer = events.write.format(_SPARKS_FORMATS[file_format]).option(
+    writer = events.write.format(SPARKS_FORMATS[file_format]).option(
         "compression", "uncompressed"
     )  # like the sink's files
     writer.save(str(events_in(folder)))

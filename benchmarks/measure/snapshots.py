@@ -12,7 +12,7 @@ from google.cloud.spanner_v1.database import BatchSnapshot, Database
 
 from benchmarks.measure.envelope_dicts import envelope
 from benchmarks.replay.messages import START, Span
-from benchmarks.replay.rows import COLUMNS, TableReplay
+from benchmarks.replay.rows import COLUMNS, TABLE, TableReplay
 from connector.config.address import DatabaseAddress
 from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
@@ -30,8 +30,8 @@ def address_at(host: str) -> DatabaseAddress:
 
 
 _KEY, *_VALUES = COLUMNS
-_TABLE = TableSchema.of(
-    "Accounts",
+TABLE_SCHEMA = TableSchema.of(
+    TABLE,
     [ColumnType(name, f'{{"code":"{code}"}}', name == _KEY, at) for at, (name, code) in enumerate(COLUMNS.items(), 1)],
 )
 _ENVELOPE = SnapshotEnvelope(Source("p", "instance", "d", "Everything", "d"), stream_name=None, timestamp=START)
@@ -40,7 +40,7 @@ _RECORD: dict[str, object] = {
     "commit_timestamp": format_rfc3339(START),
     "record_sequence": "00000000",
     "server_transaction_id": None,
-    "table_name": "Accounts",
+    "table_name": TABLE,
     "transaction_tag": None,
     "is_system_transaction": False,
     "number_of_records_in_transaction": None,
@@ -58,10 +58,10 @@ def to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
 
 def to_events(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
     """Reads rows into the envelope's columns; returns how many."""
-    key = _TABLE.key
+    key = TABLE_SCHEMA.key
     return sum(
         _ENVELOPE.build(
-            block.payloads([_KEY]), block.payloads(_VALUES), _TABLE, key, 1, read_timestamp=time.time_ns()
+            block.payloads([_KEY]), block.payloads(_VALUES), TABLE_SCHEMA, key, 1, read_timestamp=time.time_ns()
         ).num_rows
         for block in _blocks(host, replay, span)
     )
@@ -74,19 +74,20 @@ def library_rows(host: str, replay: TableReplay, span: Span, _folder: str) -> in
 
 def library_to_arrow(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
     """Reads rows as google-cloud-spanner returns them, into Arrow columns; returns how many."""
-    return sum(_arrow(rows).num_rows for rows in _in_batches(_library(host, replay, span)))
+    return sum(_arrow(rows).num_rows for rows in in_batches(_library(host, replay, span)))
 
 
 def library_to_events(host: str, replay: TableReplay, span: Span, _folder: str) -> int:
     """Reads rows as google-cloud-spanner returns them, into the envelope's columns; returns how many."""
     return sum(
         pa.RecordBatch.from_pylist([_event(row) for row in rows], schema=SCHEMA).num_rows
-        for rows in _in_batches(_library(host, replay, span))
+        for rows in in_batches(_library(host, replay, span))
     )
 
 
-def _in_batches(rows: Iterator[list[object]]) -> Iterator[list[list[object]]]:
-    while some := list(islice(rows, _AT_ONCE)):
+def in_batches(rows: Iterator[list[object]], most: int = _AT_ONCE) -> Iterator[list[list[object]]]:
+    """Yields rows in lists of some thousands."""
+    while some := list(islice(rows, most)):
         yield some
 
 
@@ -108,15 +109,23 @@ def _arrow(rows: list[list[object]]) -> pa.RecordBatch:
 
 
 def _blocks(host: str, replay: TableReplay, span: Span) -> Iterator[RowBlock]:
+    return read_partition(address_at(host), partition(replay.sql(span.mods)))
+
+
+def partition(sql: str) -> SnapshotPartition:
+    """The partition of a statement; its session and its transaction exist nowhere, and the replay needs none."""
     session = "projects/p/instances/instance/databases/d/sessions/replayed"
-    partition = SnapshotPartition(session, b"transaction", replay.sql(span.mods), b"partition", ())
-    return read_partition(address_at(host), partition)
+    return SnapshotPartition(session, b"transaction", sql, b"partition", ())
 
 
 def _library(host: str, replay: TableReplay, span: Span) -> Iterator[list[object]]:
+    return library_partition(host, replay.sql(span.mods))
+
+
+def library_partition(host: str, sql: str) -> Iterator[list[object]]:
+    """Returns the rows of a statement's partition as google-cloud-spanner returns them."""
     batch = BatchSnapshot.from_dict(_database(host), {"session_id": "replayed", "transaction_id": b"transaction"})
-    query = {"sql": replay.sql(span.mods)}
-    rows: Iterator[list[object]] = iter(batch.process_query_batch({"partition": b"partition", "query": query}))
+    rows: Iterator[list[object]] = iter(batch.process_query_batch({"partition": b"partition", "query": {"sql": sql}}))
     return rows
 
 

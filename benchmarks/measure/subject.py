@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from benchmarks.measure.process import cpu_below, peak_of
 
@@ -34,6 +35,22 @@ class Measure:
     wall: float
     cpu: float
     peak_bytes: int
+
+
+class Measuring(Protocol):
+    """Does work, and measures it."""
+
+    def run(self, work: Work, *arguments: object) -> Measure:
+        """Measures ``work``."""
+        ...
+
+
+class Here:
+    """Does work in this process, for tests."""
+
+    def run(self, work: Work, *arguments: object) -> Measure:
+        """Measures ``work``."""
+        return _measured(work, arguments)
 
 
 class Subject:

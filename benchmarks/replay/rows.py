@@ -1,6 +1,7 @@
 """The responses to a query of a table: any number of typical rows, framed as the service might frame them.
 
-A block of rows is encoded once and sent as often as a query asks for; its statement ends with the number of rows.
+A block of rows is encoded once. Any other block is that one with a placeholder in its keys replaced, at the speed of
+copying, so that no key comes twice. A statement ends with the number of rows, and the number of those before them.
 """
 
 import base64
@@ -8,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from random import Random
 
 from google.cloud.spanner_v1 import types
@@ -18,6 +20,8 @@ from benchmarks.replay.messages import Span
 from benchmarks.replay.request import Request
 from benchmarks.replay.sample import prefixed
 from emulator.scripted.wire import field
+
+TABLE = "Accounts"
 
 COLUMNS = {
     "Id": "INT64",
@@ -34,13 +38,21 @@ COLUMNS = {
 """The columns of the table, by name; the first is its key."""
 
 BLOCK = 10_000
-"""Rows that differ from each other."""
+"""Rows whose values differ from each other; those of the next block differ from them by their keys."""
 
 TOGETHER = 200
 """Rows of a message."""
 
+_RENDERED = 16
+"""The cached blocks, of 2 MB each."""
+
 _ResultSetMetadata = types.ResultSetMetadata.pb()
-_LIMIT = re.compile(rb" LIMIT (\d+)")
+_RANGE = re.compile(rb" LIMIT (\d+) OFFSET (\d+)")
+_SERIAL = "777000777"
+"""Placeholder for a block in its keys."""
+
+_FIRST_SERIAL = 100_000_000
+"""The first block's serial, which has as many digits as the placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +60,16 @@ class TableReplay:
     """A table with as many rows as are wanted."""
 
     @staticmethod
-    def sql(rows: int) -> str:
-        """Returns the statement that reads so many rows: a number of whole messages."""
-        return f"SELECT * FROM Accounts LIMIT {rows // TOGETHER * TOGETHER}"
+    def sql(rows: int, before: int = 0) -> str:
+        """Returns the statement that reads so many rows after so many others: numbers of whole messages."""
+        limit, offset = (count // TOGETHER * TOGETHER for count in (rows, before))
+        return f"SELECT * FROM {TABLE} LIMIT {limit} OFFSET {offset}"
+
+    @staticmethod
+    def row_bytes() -> float:
+        """Returns the bytes of a row as it is sent, on average."""
+        _, body = _block()
+        return len(body) / BLOCK
 
     def prepare(self, _: Span) -> None:
         """Encodes the rows."""
@@ -58,14 +77,17 @@ class TableReplay:
 
     def respond(self, request: Request) -> Iterator[Buffer]:
         """Yields the messages of a query, with gRPC's prefixes."""
-        match = _LIMIT.search(request.sql)
-        wanted = int(match[1]) // TOGETHER if match else 0
-        messages = _block()
+        match = _RANGE.search(request.sql)
+        rows, before = (int(number) // TOGETHER for number in match.groups()) if match else (0, 0)
         yield prefixed(field(1, _metadata()))
-        whole = b"".join(messages)
-        for _ in range(wanted // len(messages)):
-            yield memoryview(whole)
-        yield from messages[: wanted % len(messages)]
+        each = BLOCK // TOGETHER
+        first, stop = before, before + rows
+        while first < stop:
+            block, at = divmod(first, each)
+            last = min(stop - block * each, each)
+            ends, body = _rendered(block)
+            yield memoryview(body)[ends[at - 1] if at else 0 : ends[last - 1]]
+            first = block * each + last
 
 
 def _metadata() -> bytes:
@@ -76,19 +98,29 @@ def _metadata() -> bytes:
     return encoded
 
 
+@lru_cache(_RENDERED)
+def _rendered(block: int) -> tuple[tuple[int, ...], bytes]:
+    """Returns the ends of a block's messages, and their bytes."""
+    ends, body = _block()
+    return ends, body.replace(_SERIAL.encode(), b"%d" % (_FIRST_SERIAL + block))
+
+
 @lru_cache
-def _block() -> list[bytes]:
+def _block() -> tuple[tuple[int, ...], bytes]:
     random = Random(7)
     rows = [b"".join(field(2, value) for value in _row(random, number)) for number in range(BLOCK)]
-    return [
+    messages = [
         prefixed(b"".join(rows[at : at + TOGETHER]) + field(4, b"token %d" % at)) for at in range(0, BLOCK, TOGETHER)
     ]
+    body = b"".join(messages)
+    assert body.count(_SERIAL.encode()) == BLOCK, "the placeholder is in a value, too"
+    return tuple(accumulate(map(len, messages))), body
 
 
 def _row(random: Random, number: int) -> list[bytes]:
     owner = "".join(random.choices("abcdefghijklmnop", k=random.randrange(6, 20)))
     values: list[Value] = [
-        Value(string_value=str(random.getrandbits(62))),
+        Value(string_value=f"{_SERIAL}{random.randrange(1000, 9999)}{number:05}"),
         Value(string_value=owner),
         Value(string_value=f"{owner}@example.com"),
         Value(string_value=f"{random.randrange(10**7)}.{random.randrange(1, 100):02}"),

@@ -29,8 +29,14 @@ def _server() -> Iterator[ReplayServer]:
 
 
 def partition(rows: int) -> SnapshotPartition:
-    session = "projects/p/instances/instance/databases/d/sessions/replayed"
-    return SnapshotPartition(session, b"transaction", TableReplay.sql(rows), b"partition", ())
+    return snapshots.partition(TableReplay.sql(rows))
+
+
+def test_no_two_rows_of_a_table_have_the_same_key(server: ReplayServer) -> None:
+    address, sql = snapshots.address_at(server.host), [TableReplay.sql(10_400, at) for at in (0, 10_400)]
+    blocks = [block.typed() for part in sql for block in read_partition(address, snapshots.partition(part))]
+    keys = [key for block in blocks for key in block.column("Id").to_pylist()]
+    assert len(keys) == len(set(keys)) == 20_800
 
 
 def test_memory_does_not_grow_with_the_rows_of_a_partition(server: ReplayServer) -> None:

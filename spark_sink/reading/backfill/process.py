@@ -14,6 +14,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
+from pyspark.sql import SparkSession
+
 from connector.config.destination import check_kept, destination_of
 from connector.config.loading import Config, load
 from connector.config.sinks import sink_names
@@ -65,14 +67,40 @@ def _run(config: Config, number: int, options: ReadOptions, events: Events, *, v
     own = config_of(config, found)
     check_kept(config)
     check_sink(found.spool, own.sink.name)
-    with running(own, events, verbose=verbose) as (spark, has_delivered), ExitStack() as held:
+    with running(own, events, verbose=verbose) as (spark, has_delivered):
+        read_and_deliver(spark, config, found, options, events, has_delivered)
+
+
+def read_and_deliver(
+    spark: SparkSession,
+    config: Config,
+    found: RecordedBackfill,
+    options: ReadOptions,
+    events: Events,
+    has_delivered: threading.Event | None = None,
+) -> None:
+    """Reads a backfill and delivers it, until it is done or ``events`` say otherwise.
+
+    Args:
+        spark: a session.
+        config: of the change stream.
+        found: the backfill.
+        options: how Spanner is read.
+        events: of the process.
+        has_delivered: is set once a micro-batch is delivered.
+
+    Raises:
+        SpannerCdcError, PySparkException, Py4JError, OSError: one clear line; the next process continues.
+    """
+    spool, own = Spool.at(absolute(config.spool.path)), config_of(config, found)
+    with ExitStack() as held:
         feed = Feed(found.spool, spool)
         delivery = delivery_of(own, feed)
         check = alone(own, delivery.consumer, events, held)
         if check is None or not _awaits_replay(spool, delivery.consumer, events):
             return
         held.enter_context(sole_writer(found.spool))
-        check_not_continued(spool, number)
+        check_not_continued(spool, found.document.number)
         check_all_is_kept(found.spool, delivery.consumer, now=time.time_ns())
         discard_continued(spool, found.document, {*sink_names(), *sinks_of(spool), *sinks_of(found.spool)})
         keep_destination(found.spool, delivery.consumer, destination_of(own))
