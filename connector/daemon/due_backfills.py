@@ -90,12 +90,13 @@ def _continuable(
     if names is None:
         return next((one for one in unfinished if not one.is_stopped and one.document.number in left), None)
     for one in unfinished:
-        if {table.table for table in one.document.tables} == names:
+        if not one.document.is_repair and {table.table for table in one.document.tables} == names:
             if one.is_stopped:
                 raise _all_stopped([one])
             return one
         if names.intersection(one.progress.unfinished):
-            has = f"backfill {one.document.number} of {', '.join(sorted(one.progress.unfinished))} is not finished"
+            tables = ", ".join(sorted(one.progress.unfinished))
+            has = f"{one.document.kind} {one.document.number} of {tables} is not finished"
             how = "run `spanner-cdc backfill CONFIG` without --table to finish it"
             raise ConfigurationError([f"--table: {has}: {how}"])
     return None

@@ -14,51 +14,25 @@ import pytest
 from connector.check.backfilled_tables import conditions_of
 from connector.check.conditions import errors_of_conditions
 from connector.check.needs import NEEDS
-from connector.config import SourceConfig
 from connector.config.backfill_rules import BackfillRules
 from connector.core.dialects import GOOGLESQL
-from connector.core.filters import RecordFilter
 from connector.core.schemas import TableSchema
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.due_backfills import due_at_start, due_by_command
-from connector.envelope.envelope import Source
 from connector.errors import ConfigurationError, UnreachableError
 from connector.proof.verify.command import VerifiedStream, VerifyOptions, verify
 from connector.proof.verify.comparison import Comparison
-from connector.reader.change_stream import OpenStream
-from connector.spanner.client import SpannerClient
-from connector.spanner.discovery import ChangeStream
 from connector.spanner.snapshot.partitions import Snapshot
 from connector.spanner.snapshot.queries import TableQuery
-from connector.spanner.versions import RowVersions
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import backfills, spool_of, write_progress
-from tests.connector.builders import address_of
-from tests.connector.spool.backfill.builders import T, recorded, schema, spool_with_start
+from tests.connector.daemon.recorders import recorder, stream
+from tests.connector.spool.backfill.builders import T, recorded, schema
 from tests.integration.commands import run
 
 REFUSED = r"source\.placements: rows of B would be read in every placement: set source\.backfill\.where for each"
 ANY_CONFIG: Any = SimpleNamespace()
 PLACED: dict[str, object] = {"placements": ("europe",), "backfill": BackfillRules(where={"A": "Place = 'europe'"})}
-
-
-def stream(**source: object) -> OpenStream:
-    config = SourceConfig(project="p", instance="in", database="d", change_stream="s")
-    return OpenStream(
-        SpannerClient(address_of("projects/p/instances/in/databases/d")),
-        config.model_copy(update=source),
-        GOOGLESQL,
-        ChangeStream("s", "7d", "NEW_ROW", "MUTABLE_KEY_RANGE", (schema("A"), schema("B"))),
-        Source("p", "in", "d", "s", "d"),
-        RecordFilter((), (), ()),
-        T,
-    )
-
-
-def recorder(folder: Path, opened: OpenStream) -> BackfillRecorder:
-    spool, header = spool_with_start(folder)
-    requests: Any = SimpleNamespace()  # none is sent
-    return BackfillRecorder(spool, header, opened, RowVersions("1h", {}), requests)
 
 
 @pytest.mark.parametrize(

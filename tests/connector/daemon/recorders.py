@@ -1,0 +1,36 @@
+"""The recorder of a change stream's backfills, without a server."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from connector.config import SourceConfig
+from connector.core.dialects import GOOGLESQL
+from connector.core.filters import RecordFilter
+from connector.daemon.backfill_recorder import BackfillRecorder
+from connector.envelope.envelope import Source
+from connector.reader.change_stream import OpenStream
+from connector.spanner.client import SpannerClient
+from connector.spanner.discovery import ChangeStream
+from connector.spanner.versions import RowVersions
+from tests.connector.builders import address_of
+from tests.connector.spool.backfill.builders import T, schema, spool_with_start
+
+
+def stream(**source: object) -> OpenStream:
+    config = SourceConfig(project="p", instance="in", database="d", change_stream="s")
+    return OpenStream(
+        SpannerClient(address_of("projects/p/instances/in/databases/d")),
+        config.model_copy(update=source),
+        GOOGLESQL,
+        ChangeStream("s", "7d", "NEW_ROW", "MUTABLE_KEY_RANGE", (schema("A"), schema("B"))),
+        Source("p", "in", "d", "s", "d"),
+        RecordFilter((), (), ()),
+        T,
+    )
+
+
+def recorder(folder: Path, opened: OpenStream) -> BackfillRecorder:
+    spool, header = spool_with_start(folder)
+    requests: Any = SimpleNamespace()  # none is sent
+    return BackfillRecorder(spool, header, opened, RowVersions("1h", {}), requests)
