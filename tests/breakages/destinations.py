@@ -112,6 +112,13 @@ BREAKAGES = (
         code=1,
     ),
     Breakage(
+        "A table is stopped",
+        "A table of the Spanner sink's database is dropped.",
+        "the sink has stopped tables: Albums",
+        partial(_database, breaks=lambda replica, _: replica.run_ddl("DROP TABLE Albums")),
+        named=frozenset({"tables_stopped"}),
+    ),
+    Breakage(
         "The destination's database does not answer",
         "Every connection of the Spanner sink is reset, and none is accepted any more.",
         "cannot write",
