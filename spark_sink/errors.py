@@ -87,7 +87,7 @@ _BUGS = frozenset(
 _TRANSIENT = re.compile(r"Python worker|java\.net\.\w+Exception|[Tt]imed out|TimeoutException|OutOfMemoryError")
 """Errors of an overloaded machine or of a network, whatever they are wrapped in."""
 
-_OF_ICEBERG = re.compile(r"\borg\.apache\.iceberg\.(?:[\w$]+\.)*([A-Z]\w*Exception)(?:: ([^\n]*))?")
+_OF_CATALOG = re.compile(r"\borg\.(?:apache\.iceberg|projectnessie)\.(?:[\w$]+\.)*([A-Z]\w*Exception)(?:: ([^\n]*))?")
 _CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)+([\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
 
 _OF_SQL = "UncheckedSQLException"
@@ -96,6 +96,10 @@ _OF_SQL = "UncheckedSQLException"
 _SILENT_CATALOG = frozenset(
     {
         "CommitStateUnknownException",
+        "HttpClientException",
+        "NessieBackendThrottledException",
+        "NessieInternalServerException",
+        "NessieUnavailableException",
         "RESTException",
         "ServiceFailureException",
         "ServiceUnavailableException",
@@ -138,13 +142,19 @@ _HIVE_SILENT = re.compile(r"(?:Unable to instantiate [\w.]*SessionHiveMetaStoreC
 _OF_NETWORK = re.compile(r"(?:Connect|Connection|Host|SSL|Timeout|Socket|SQL)\w*Exception$")
 
 _CREDENTIALS = re.compile(
-    r"\bNotAuthorizedException\b"
+    r"\b(?:Nessie)?NotAuthorizedException\b"
     r"|BadRequestException: Malformed request: (?:invalid_(?:client|grant|scope)|unauthorized_client)"
     r"|\bExpiredToken(?:Exception)?\b|security token included in the request is (?:expired|invalid)"
 )
-"""Of credentials that are wrong or have expired: of Iceberg's client, of OAuth, and of AWS."""
+"""Of credentials that are wrong or have expired: of Iceberg's client, of Nessie's, of OAuth, and of AWS."""
 
-_FORBIDDEN = re.compile(r"org\.apache\.iceberg\.exceptions\.ForbiddenException")
+_SECRETS = {False: "token, or .credential", True: "authentication.token"}
+"""The options that have them; those of Nessie's client have another name."""
+
+_FORBIDDEN = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.ForbiddenException"
+    r"|\bNessieForbiddenException\b|\bNessieServiceException: Forbidden \(HTTP/403\)"
+)
 
 _OPTIONS_OF_URL = re.compile(r"(\bjdbc:[^\s?;]+)[?;]\S*")
 """They may have a password."""
@@ -254,14 +264,14 @@ def catalog_fault(text: str) -> CatalogFault | None:
     if found := _CREDENTIALS.search(text):
         return CatalogFault(
             f"the catalog does not accept the credentials, which may have expired: {_line_at(text, found.start())}."
-            " Renew them in spark.config (spark.sql.catalog.NAME.token, or .credential)",
+            f" Renew them in spark.config (spark.sql.catalog.NAME.{_SECRETS[found[0].startswith('Nessie')]})",
             is_permanent=True,
         )
     if found := _FORBIDDEN.search(text):
         return CatalogFault(
             f"the catalog forbids it: {_line_at(text, found.start())}. Grant what it names", is_permanent=True
         )
-    silent = next((one for one in _OF_ICEBERG.finditer(text) if one[1] in _SILENT_CATALOG), None)
+    silent = next((one for one in _OF_CATALOG.finditer(text) if one[1] in _SILENT_CATALOG), None)
     if silent is None:
         if found := _HIVE_SILENT.search(text):
             return CatalogFault(f"the catalog does not answer: {_shown(found[0])}", is_permanent=False)

@@ -1,25 +1,27 @@
-"""Iceberg's REST catalog server of its own tests, behind a gate that refuses requests when a test wants it to.
+"""Servers of catalogs, each behind a gate that refuses requests when a test wants it to.
 
-Ivy, which Spark brings, takes the server from Maven Central once for each environment.
+They are Iceberg's REST catalog server of its own tests, and Project Nessie's. Ivy, which Spark brings, takes a server
+from Maven Central once for each environment.
 """
 
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
-_LIBRARIES = Path(__file__).with_name("server.xml")
-_CLASS_PATH = Path(sys.prefix, "catalog-server.classpath")
-_JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+_NESSIE_JAVA = 21
 _PATIENCE = 300.0
 
 
@@ -49,12 +51,13 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         if self.server.refusal is not None:
             self._fail(*self.server.refusal)
             return
         connection = HTTPConnection("127.0.0.1", self.server.behind)
-        headers = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
+        headers = {"Content-Type": "application/json"}
+        headers |= {name: self.headers[name] for name in ("Content-Type", "Content-Encoding") if name in self.headers}
         connection.request(self.command, self.path, body, headers)
         found = connection.getresponse()
         answer = found.read()
@@ -66,6 +69,16 @@ class _Request(BaseHTTPRequestHandler):
         self._answer(found.status, answer)
 
     do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815 - the library's names
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline(), 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
 
     def _fail(self, status: int, kind: str) -> None:
         error = {"message": f"refused: {kind}", "type": kind, "code": status}
@@ -86,21 +99,68 @@ class _Request(BaseHTTPRequestHandler):
 @contextmanager
 def rest_catalog(folder: Path) -> Iterator[Gate]:
     """The gate of a server whose tables are in a folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {
+    port = _free_port()
+    environment = {
         "CATALOG_WAREHOUSE": str(folder / "warehouse"),
         "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
         "CATALOG_REST_PORT": str(port),
     }
-    command = [*_JAVA, "-cp", _class_path(), "org.apache.iceberg.rest.RESTCatalogServer"]
+    libraries = [class_path("server"), *map(str, _jars().glob("hadoop-client-*.jar"))]
+    command = ["java", *_QUICK, "-cp", os.pathsep.join(libraries), "org.apache.iceberg.rest.RESTCatalogServer"]
+    with _gate(folder, command, environment, port, "/v1/config") as gate:
+        yield gate
+
+
+@contextmanager
+def nessie_catalog(folder: Path, java: str) -> Iterator[Gate]:
+    """The gate of Project Nessie's server, which keeps its catalog in memory.
+
+    Args:
+        folder: for its log.
+        java: the path of a Java of version 21 or newer.
+    """
+    port = _free_port()
+    options = {
+        "nessie.version.store.type": "IN_MEMORY",
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": str(port),
+        "quarkus.management.enabled": "false",
+        "quarkus.otel.sdk.disabled": "true",
+    }
+    command = [java, *_QUICK, *(f"-D{name}={value}" for name, value in options.items()), "-jar", class_path("nessie")]
+    with _gate(folder, command, {}, port, "/api/v2/config") as gate:
+        yield gate
+
+
+def new_java() -> str | None:
+    """The path of a Java of version 21 or newer, which Nessie needs; None if none is found."""
+    found = [shutil.which("java"), *map(str, sorted(Path("/usr/lib/jvm").glob("*/bin/java")))]
+    return next((path for path in found if path is not None and _version(path) >= _NESSIE_JAVA), None)
+
+
+def class_path(name: str) -> str:
+    """The jars of a server, as the file of that name lists them; Ivy fetches them once."""
+    made = Path(sys.prefix, f"catalog-{name}.classpath")
+    if not made.exists() or not all(map(os.path.exists, made.read_text().strip().split(os.pathsep))):
+        (ivy,) = _jars().glob("ivy-*.jar")
+        new, libraries = made.with_suffix(".new"), Path(__file__).with_name(f"{name}.xml")
+        options = ["-ivy", str(libraries), "-confs", "default", "-cachepath", str(new)]
+        subprocess.run(["java", *_QUICK, "-jar", str(ivy), *options], check=True, capture_output=True, timeout=600)
+        new.replace(made)
+    return made.read_text().strip()
+
+
+@contextmanager
+def _gate(
+    folder: Path, command: Sequence[str], environment: Mapping[str, str], port: int, answered: str
+) -> Iterator[Gate]:
+    own = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(command, env={**own, **environment}, stdout=log, stderr=log)
     gate = Gate(port)
     try:
         deadline = time.monotonic() + _PATIENCE
-        while not _answers(port):
+        while not _answers(port, answered):
             assert server.poll() is None, (folder / "server.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -113,10 +173,17 @@ def rest_catalog(folder: Path) -> Iterator[Gate]:
         server.wait()
 
 
-def _answers(port: int) -> bool:
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _answers(port: int, path: str) -> bool:
     connection = HTTPConnection("127.0.0.1", port)
     try:
-        connection.request("GET", "/v1/config")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, HTTPException):
         return False
@@ -124,15 +191,14 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
-def _class_path() -> str:
+def _version(java: str) -> int:
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(r'version "(\d+)', done.stderr)
+    return int(found[1]) if found else 0
+
+
+def _jars() -> Path:
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    jars = Path(spec.origin).parent / "jars"
-    if not _CLASS_PATH.exists() or not all(map(os.path.exists, _CLASS_PATH.read_text().strip().split(os.pathsep))):
-        (ivy,) = jars.glob("ivy-*.jar")
-        made = _CLASS_PATH.with_suffix(".new")
-        options = ["-ivy", str(_LIBRARIES), "-confs", "default", "-cachepath", str(made)]
-        subprocess.run([*_JAVA, "-jar", str(ivy), *options], check=True, capture_output=True, timeout=2 * _PATIENCE)
-        made.replace(_CLASS_PATH)
-    return os.pathsep.join([_CLASS_PATH.read_text().strip(), *map(str, jars.glob("hadoop-client-*.jar"))])
+    return Path(spec.origin).parent / "jars"

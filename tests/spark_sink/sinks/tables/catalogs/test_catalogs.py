@@ -1,4 +1,4 @@
-"""A REST catalog of Iceberg that lacks a namespace, refuses credentials, or does not answer."""
+"""Catalogs of Iceberg that lack a namespace, refuse credentials, or do not answer."""
 
 import socket
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.databases import missing_database
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.merge_into import TablesWriter
-from tests.spark_sink.sinks.tables.catalogs.server import Gate, rest_catalog
+from tests.spark_sink.sinks.tables.catalogs.server import Gate, nessie_catalog, new_java, rest_catalog
 from tests.spark_sink.sinks.tables.changes import NAME, change
 from tests.spark_sink.sinks.tables.reading import epochs, sealed
 from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
@@ -149,17 +149,48 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
 def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and_repaired(
     lake: SparkSession, tmp_path: Path
 ) -> None:
-    """The second writer of a table is a repair, as a backfill is."""
     options = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": str(tmp_path / "warehouse")}
     configure(lake, "sqlite", {**options, "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"})
+    _use_two_namespaces(lake, "sqlite", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(new_java() is None, reason="Nessie needs a Java of version 21 or newer")
+def test_a_catalog_of_nessie_has_such_tables_and_its_faults_are_named(lake: SparkSession, tmp_path: Path) -> None:
+    java = new_java()
+    assert java is not None
+    with nessie_catalog(tmp_path, java) as gate:
+        options = {"type": "nessie", "uri": f"{gate.address}/api/v2", "warehouse": str(tmp_path / "warehouse")}
+        configure(lake, "nessie", options)
+        _use_two_namespaces(lake, "nessie", tmp_path)
+        lake.sql("CREATE NAMESPACE nessie.plays")
+        spool = SpoolMaker(tmp_path / "faults")
+        spool.seal(change(1, [9], WIDE, Name="n", Age="1"))
+        for status, kind, meaning, line in (
+            (503, "SERVICE_UNAVAILABLE", Meaning.TRANSIENT, "the catalog does not answer: NessieUnavailableException"),
+            (401, "UNAUTHORIZED", Meaning.PERMANENT, "the catalog does not accept the credentials"),
+            (403, "FORBIDDEN", Meaning.PERMANENT, "the catalog forbids it"),
+        ):
+            gate.refusal = status, kind
+            with pytest.raises(SPARK_ERRORS) as raised:
+                spark_sink.merge_into(epochs(lake, spool, 1, 1), format="iceberg", database="nessie.operas")
+            assert meaning_of(raised.value) is meaning
+            assert line_and_code(raised.value)[0].startswith(line)
+        gate.refusal = None
+        spark_sink.merge_into(epochs(lake, spool, 1, 1), format="iceberg", database="nessie.plays", mode="append")
+        assert rows(lake, "nessie.plays.Singers") == [(9, "n", 1)]
+
+
+def _use_two_namespaces(lake: SparkSession, catalog: str, folder: Path) -> None:
+    """The second writer of a table is a repair, as a backfill is."""
     for namespace in ("operas", "films"):
-        assert missing_database(lake, f"sqlite.{namespace}") != []
-        lake.sql(f"CREATE NAMESPACE sqlite.{namespace}")
-        assert missing_database(lake, f"sqlite.{namespace}") == []
-    maker = SpoolMaker(tmp_path / "spool")
-    merging = TableOptions("iceberg", None, "sqlite.operas", "merge", "apply")
+        assert missing_database(lake, f"{catalog}.{namespace}") != []
+        lake.sql(f"CREATE NAMESPACE {catalog}.{namespace}")
+        assert missing_database(lake, f"{catalog}.{namespace}") == []
+    maker = SpoolMaker(folder / "spool")
+    merging = TableOptions("iceberg", None, f"{catalog}.operas", "merge", "apply")
     stream = TablesWriter(Feed.at(maker.path), merging, "tables")
-    at, later = START + 5 * SECOND, {"Name": "later", "Age": "7"}
+    at, later, table = START + 5 * SECOND, {"Name": "later", "Age": "7"}, f"{catalog}.operas.Singers"
     maker.seal(change(1, [1, 2, 3]))
     stream.write(epochs(lake, maker, 1, 1))
     maker.seal(
@@ -169,9 +200,9 @@ def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and
     own = sealed_repair(maker, at, {1: "right", 2: "right"}, [100])
     stream.write(epochs(lake, maker, 2, 2))
     TablesWriter(Feed(own, maker.spool), merging, "tables").write(sealed(lake, own, 1, 2), of_backfill=True)
-    assert rows(lake, "sqlite.operas.Singers") == [(1, "right", None), (2, "later", 7)]
+    assert rows(lake, table) == [(1, "right", None), (2, "later", 7)]
     maker.seal(record(at + 2 * SECOND, [4], columns=WIDE, values=dict(later)))
     stream.write(epochs(lake, maker, 2, 3))  # the second one is repeated
-    assert rows(lake, "sqlite.operas.Singers") == [(1, "right", None), (2, "later", 7), (4, "later", 7)]
-    spark_sink.merge_into(epochs(lake, maker, 1, 3), format="iceberg", database="sqlite.films", mode="append")
-    assert len(rows(lake, "sqlite.films.Singers")) == 6
+    assert rows(lake, table) == [(1, "right", None), (2, "later", 7), (4, "later", 7)]
+    spark_sink.merge_into(epochs(lake, maker, 1, 3), format="iceberg", database=f"{catalog}.films", mode="append")
+    assert len(rows(lake, f"{catalog}.films.Singers")) == 6

@@ -12,6 +12,7 @@ BATCH = """[STREAM_FAILED] Query terminated with exception: Traceback (most rece
     spark.sql(statement)
 py4j.protocol.Py4JJavaError: {}
  SQLSTATE: XXKST"""
+NESSIE = "org.projectnessie"
 SHADED = "org.apache.iceberg.shaded.org.apache.hc.client5.http.HttpHostConnectException"
 JDBC = "org.apache.iceberg.jdbc.UncheckedSQLException: "
 SQL = "\n\tat a.B.c(D.java:1)\nCaused by: org.postgresql.util.PSQLException"
@@ -32,6 +33,15 @@ FINAL = {
     ),
     f"{ICEBERG}.ForbiddenException: Forbidden: no right CREATE_TABLE": (
         "the catalog forbids it: ForbiddenException: Forbidden: no right CREATE_TABLE. Grant what it names"
+    ),
+    f"{NESSIE}.client.rest.NessieNotAuthorizedException: Unauthorized (HTTP/401): token has expired": (
+        "the catalog does not accept the credentials, which may have expired: NessieNotAuthorizedException:"
+        " Unauthorized (HTTP/401): token has expired. Renew them in spark.config"
+        " (spark.sql.catalog.NAME.authentication.token)"
+    ),
+    f"{NESSIE}.error.NessieForbiddenException: Forbidden (HTTP/403): no right to commit": (
+        "the catalog forbids it: NessieForbiddenException: Forbidden (HTTP/403): no right to commit. Grant what it"
+        " names"
     ),
     f"{JDBC}Failed to connect: jdbc:postgresql://host/db?password=secret{SQL}: FATAL: password authentication failed"
     ' for user "spark"': (
@@ -55,6 +65,11 @@ AGAIN = {
     f"{ICEBERG}.RESTException: Error occurred while processing GET request\n\tat a.B.c(D.java:1)\nCaused by: {SHADED}:"
     " Connect to http://catalog:8181 failed: Connection refused": (
         "HttpHostConnectException: Connect to http://catalog:8181 failed: Connection refused"
+    ),
+    f"{NESSIE}.client.http.HttpClientException: Failed to execute GET request\n\tat a.B.c(D.java:1)\nCaused by:"
+    " java.net.ConnectException: Connection refused": "ConnectException: Connection refused",
+    f"{NESSIE}.error.NessieUnavailableException: Service Unavailable (HTTP/503): later": (
+        "NessieUnavailableException: Service Unavailable (HTTP/503): later"
     ),
     f"{ICEBERG}.ServiceUnavailableException: Service unavailable: later": (
         "ServiceUnavailableException: Service unavailable: later"
