@@ -155,10 +155,9 @@ def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(new_java() is None, reason="Nessie needs a Java of version 21 or newer")
 def test_a_catalog_of_nessie_has_such_tables_and_its_faults_are_named(lake: SparkSession, tmp_path: Path) -> None:
-    java = new_java()
-    assert java is not None
+    if (java := new_java()) is None:
+        pytest.skip("Nessie needs a Java of version 21 or newer")
     with nessie_catalog(tmp_path, java) as gate:
         options = {"type": "nessie", "uri": f"{gate.address}/api/v2", "warehouse": str(tmp_path / "warehouse")}
         configure(lake, "nessie", options)
