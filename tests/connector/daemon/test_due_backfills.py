@@ -1,4 +1,4 @@
-"""Which backfill a command continues, without a server."""
+"""The backfill that a command continues or refuses, without a server."""
 
 from pathlib import Path
 from types import SimpleNamespace
