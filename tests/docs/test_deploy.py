@@ -78,9 +78,10 @@ def test_the_unit_heals_after_an_outage_of_any_length() -> None:
     assert int(service["RestartSec"]) >= 30, "a day of attempts would flood the log"
 
 
-def test_the_unit_starts_a_command_and_leaves_final_exit_codes_to_people() -> None:
+def test_the_unit_starts_and_reloads_a_command_and_leaves_final_exit_codes_to_people() -> None:
     service = unit()["Service"]
-    assert unknown(service["ExecStart"].partition("spanner-cdc/bin/spanner-cdc ")[2]) == []
+    for command in (service["ExecStart"], service["ExecReload"]):
+        assert unknown(command.partition("spanner-cdc/bin/spanner-cdc ")[2]) == []
     final = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert final == {ConfigurationError.exit_code, DataLostError.exit_code, FAILED_PERMANENTLY}
 

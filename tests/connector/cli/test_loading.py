@@ -9,7 +9,7 @@ import pytest
 from connector.cli import cli
 
 
-@pytest.mark.parametrize("command", ["dead-letters", "pause", "resume", "self-test", "spool", "status"])
+@pytest.mark.parametrize("command", ["dead-letters", "pause", "reload", "resume", "self-test", "spool", "status"])
 def test_a_command_that_does_not_read_spanner_does_not_load_its_client(command: str) -> None:
     code = (
         "import click, sys; from connector.cli import cli;"
