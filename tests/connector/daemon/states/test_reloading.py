@@ -1,9 +1,11 @@
 """`reload` beside a running daemon and without one: what takes effect does so between two epochs, whatever comes."""
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from signal import SIGKILL
+from random import Random
+from signal import SIGKILL, SIGTERM
 
 import pytest
 import yaml
@@ -20,7 +22,7 @@ from connector.spool.requests.reload import (
 )
 from emulator import CommittedMod, SampleDatabase, Scenario
 from tests.connector.daemon.states.histories import served
-from tests.integration.commands import configuration, manifests, reading, run, watermark
+from tests.integration.commands import Background, configuration, manifests, reading, run, watermark
 from tests.integration.delivered import Mod, in_spanners_encoding, of_rows, rows
 
 
@@ -136,6 +138,44 @@ def test_what_is_not_applied_is_named_a_pause_answers_too_and_a_killed_daemons_r
         " The next one that is started reads the configuration as it is then."
     )
     assert not (spool / "reload.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_reloads_pauses_stops_and_kills_under_load_lose_nothing_of_the_tables_that_stay(
+    tmp_path: Path, seed: int
+) -> None:
+    random, spool, mode = Random(seed), tmp_path / "spool", ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")[seed % 2]
+    with served(60, mode) as (scenario, sample):
+        config = bounded(tmp_path, sample, scenario, end=None, tables={"include": ["Albums"]})
+        daemon = Background("read", config, log=tmp_path / "0.log")
+        for number in range(1, 11):
+            daemon.await_log(" INFO reading ")
+            others = random.sample(["AllTypes", "Readings", "Order", "Singers"], random.randint(0, 3))
+            edited(config, "source", tables={"include": ["Albums", *others]}, workers=random.choice([1, 1, 2]))
+            what = random.choice(["reload", "pause", "term", "kill", "kill in a reload", "pause in a reload"])
+            if what == "reload":
+                assert run("reload", config).code == 0, daemon.said
+                continue
+            if " in a " in what:  # the daemon looks once a second
+                request_reload(Spool.at(spool), number)
+                time.sleep(random.uniform(0, 1.5))
+            if "pause" in what:
+                assert run("pause", config, "--wait").code == 0, daemon.said
+                assert run("reload", config).code == 0, daemon.said
+                run("resume", config)
+                continue
+            daemon.signal(SIGTERM if what == "term" else SIGKILL)
+            daemon.process.wait()
+            daemon = Background("read", config, log=tmp_path / f"{number}.log")
+        daemon.await_log(" INFO reading ")
+        assert daemon.stop(SIGTERM).code == 0, daemon.said
+        edited(config, "source", end=format_rfc3339(scenario.history.horizon))
+        assert run("read", config).code == 0
+    found = {mod: count for mod, count in delivered(spool).items() if mod[1] == "Albums"}
+    assert found == of_tables(scenario, lambda mod: mod.table == "Albums")
+    assert delivered(spool).keys() <= of_tables(scenario, lambda mod: True).keys()
+    assert reload_request_of(Spool.at(spool)) is None
 
 
 def refused(config: Path) -> str:
