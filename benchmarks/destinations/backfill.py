@@ -9,23 +9,29 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import click
+
 from benchmarks.destinations import copying
 from benchmarks.destinations.copying import CORES
 from benchmarks.destinations.library import Parts
-from benchmarks.destinations.places import Files, Place
+from benchmarks.destinations.places import BigQuery, Files, Place, Spanner, Tables
 from benchmarks.measure.result import Result, Round
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import Measuring, Subject, subject
 from benchmarks.replay.messages import Span
 from benchmarks.replay.rows import TOGETHER, TableReplay
 from benchmarks.replay.server import ReplayServer, replaying
+from emulator import EmulatorNotFoundError
+from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 
 NAME = "backfill"
 _PLACES: dict[str, Place] = {
     "json": Files("jsonl"),
     "avro": Files("avro"),
+    "bigquery": BigQuery(),
+    "spanner": Spanner(),
 }
-"""The destinations that share a session."""
+"""The destinations that share a session; each lakehouse format has its own."""
 
 _PARTITIONS = 4 * CORES
 _TIMES = 10
@@ -39,8 +45,13 @@ _TIB = 1024**4
 
 
 def backfill(size: Size) -> Iterator[Result]:
-    """Each destination."""
+    """Each destination that this environment can run."""
     yield from _results(_PLACES, size)
+    for name, library in LIBRARIES.items():
+        if spark_version() in library.versions:
+            yield from _results({name: Tables(name)}, size)
+        else:
+            click.echo(f"{NAME}: there is no library of {name} for PySpark {spark_version()} (docs)")
 
 
 def _results(places: dict[str, Place], size: Size) -> Iterator[Result]:
@@ -49,10 +60,14 @@ def _results(places: dict[str, Place], size: Size) -> Iterator[Result]:
         for name, place in places.items():
             warming = 0 if size.hurried and is_warm else 1
             is_warm = True
-            found = [
-                turns(place, f"{folder}/{name}-{number}", spark, _parts(server, size if number else None))
-                for number in range(1 - warming, size.rounds + 1)
-            ]
+            try:
+                found = [
+                    turns(place, f"{folder}/{name}-{number}", spark, _parts(server, size if number else None))
+                    for number in range(1 - warming, size.rounds + 1)
+                ]
+            except EmulatorNotFoundError:
+                click.echo(f"{NAME}: there is no emulator of Spanner for {name}")
+                continue
             yield _planned(Result.compared(NAME, None, name, found[warming:], {}))
 
 

@@ -1,5 +1,6 @@
 """The work of a process with a Spark session that copies a table: functions for `benchmarks.measure.subject`."""
 
+import time
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -11,7 +12,6 @@ from benchmarks.destinations.library import Parts, typed_rows
 from benchmarks.measure.reading import NAME
 from benchmarks.measure.snapshots import TABLE_SCHEMA, partition
 from benchmarks.measure.subject import done, prepared
-from benchmarks.replay.messages import START
 from benchmarks.replay.rows import TABLE
 from benchmarks.spark_queries import SPARKS_FORMATS, standard_error_in
 from connector.config import Config, validated
@@ -25,11 +25,15 @@ from spark_sink.reading.backfill.process import read_and_deliver
 from spark_sink.run import side_by_side
 from spark_sink.session import session
 from spark_sink.sinks.shared.sink_type import spark_sink_type
+from spark_sink.sinks.tables.formats.iceberg import catalog_of, catalog_options
 
 Sink = dict[str, object]
 """The section ``sink`` of a configuration."""
 
 CORES = 2
+
+_MICROSECOND = 1_000
+"""Nanoseconds."""
 
 _SPARK = {"spark.driver.memory": "1500m"}
 
@@ -71,6 +75,27 @@ def to_sparks_files(parts: Parts, folder: str, file_format: str) -> int:
     return parts.total
 
 
+def to_sparks_table(parts: Parts, folder: str, file_format: str) -> int:
+    """Copies it into a table by Spark's own writer of that format."""
+    rows = typed_rows(parts)
+    if file_format == "iceberg":
+        spark = SparkSession.builder.getOrCreate()
+        for name, value in catalog_options(folder).items():
+            spark.conf.set(name, value)
+        rows.writeTo(f"{catalog_of(folder)}.{TABLE}").create()
+    else:
+        rows.write.format(file_format).save(f"{folder}/{TABLE}")
+    return parts.total
+
+
+def rows_of_table(folder: str, file_format: str) -> int:
+    """Returns the rows of the table in a folder."""
+    spark = SparkSession.builder.getOrCreate()
+    if file_format == "iceberg":
+        return spark.table(f"{catalog_of(folder)}.{TABLE}").count()
+    return spark.read.format(file_format).load(f"{folder}/{TABLE}").count()
+
+
 def _config(folder: str, host: str, sink: Sink) -> Config:
     return validated(
         {
@@ -83,10 +108,11 @@ def _config(folder: str, host: str, sink: Sink) -> Config:
 
 
 def _planned(spool: Spool, parts: Parts) -> RecordedBackfill:
-    """Records a backfill of the table, with its partitions: the replay divides none."""
-    header = initialize(spool, NAME, START + 1, "now", [TABLE_SCHEMA], default_schema=NAME.database)
+    """Records a backfill of the table as of now, with its partitions: the replay divides none."""
+    now = time.time_ns() // _MICROSECOND * _MICROSECOND
+    header = initialize(spool, NAME, now + 1, "now", [TABLE_SCHEMA], default_schema=NAME.database)
     document = record(
-        spool, header, [TABLE_SCHEMA], timestamp=lambda: START, why="start", dialect=GOOGLESQL.name, now=START
+        spool, header, [TABLE_SCHEMA], timestamp=lambda: now, why="start", dialect=GOOGLESQL.name, now=now
     )
     found = tuple(partition(parts.sql(part)).to_json().decode() for part in range(parts.count))
     write_plan(spool_of(spool, document.number), 0, PartitionPlan(table=TABLE, plan=1, partitions=found))

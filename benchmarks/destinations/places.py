@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.destinations import copying
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+
+from benchmarks.destinations import copying, plain_clients
 from benchmarks.destinations.copying import Sink
+from benchmarks.destinations.databases import connected, database_with
 from benchmarks.destinations.library import Parts
 from benchmarks.measure.files import rows_below
 from benchmarks.measure.subject import Measure, Measuring
+from benchmarks.replay.rows import COLUMNS, TABLE
+from connector.config.address import DatabaseAddress
+from emulator import find_or_start
+from emulator.bigquery.double import BigQueryDouble
 
 
 class Target(Protocol):
@@ -60,3 +68,124 @@ class _FilesTarget:
 
     def rows(self, _: Measuring) -> int:
         return rows_below(Path(self.folder), self.file_format)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables of a lakehouse format, in the mode merge."""
+
+    file_format: str
+
+    @contextmanager
+    def target(self, folder: str) -> Iterator[Target]:
+        """A folder for tables."""
+        yield _TablesTarget(f"{folder}/out", self.file_format)
+
+
+@dataclass(frozen=True, slots=True)
+class _TablesTarget:
+    folder: str
+    file_format: str
+
+    @property
+    def sink(self) -> Sink:
+        return {"type": "tables", "path": self.folder, "format": self.file_format}
+
+    def plainly(self, spark: Measuring, parts: Parts) -> Measure:
+        return spark.run(copying.to_sparks_table, parts, self.folder, self.file_format)
+
+    def rows(self, spark: Measuring) -> int:
+        return spark.run(copying.rows_of_table, self.folder, self.file_format).events
+
+
+class BigQuery:
+    """BigQuery's double in a process's threads, which counts rows and keeps none; the sink is in the mode merge."""
+
+    @contextmanager
+    def target(self, folder: str) -> Iterator[Target]:
+        """An empty BigQuery, with the table of the plain client."""
+        del folder
+        with BigQueryDouble.started(keep_rows=False, check=False) as double:
+            endpoint = {"api_endpoint": double.endpoint}
+            client = bigquery.Client("double", credentials=AnonymousCredentials(), client_options=endpoint)
+            client.create_dataset(_DATASET)
+            client.create_table(bigquery.Table(f"double.{_DATASET}.{TABLE}", _fields()))
+            client.close()
+            yield _BigQueryTarget(double)
+
+
+_DATASET = "plain"
+
+
+def _fields() -> list[bigquery.SchemaField]:
+    return [bigquery.SchemaField(name, code) for name, code in COLUMNS.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _BigQueryTarget:
+    double: BigQueryDouble
+
+    @property
+    def sink(self) -> Sink:
+        return {
+            "type": "bigquery",
+            "project": "double",
+            "dataset": "bench",
+            "location": "EU",
+            "endpoint": self.double.endpoint,
+            "grpc_endpoint": self.double.grpc_endpoint,
+        }
+
+    def plainly(self, spark: Measuring, parts: Parts) -> Measure:
+        table = f"projects/double/datasets/{_DATASET}/tables/{TABLE}"
+        return spark.run(plain_clients.to_bigquery, parts, self.double.grpc_endpoint, table)
+
+    def rows(self, _: Measuring) -> int:
+        return self.double.counts.rows
+
+
+class Spanner:
+    """Another database, on the official emulator."""
+
+    @contextmanager
+    def target(self, folder: str) -> Iterator[Target]:
+        """A database with the table, of an emulator of its own.
+
+        Raises:
+            EmulatorNotFoundError: there is none.
+        """
+        del folder
+        key, *others = COLUMNS.items()
+        columns = {name: _COLUMN_TYPES.get(code, code) for name, code in others}
+        with (
+            find_or_start() as emulator,
+            database_with(emulator.host, "googlesql", TABLE, {key[0]: f"{key[1]} NOT NULL", **columns}) as database,
+        ):
+            yield _SpannerTarget(database)
+
+
+_COLUMN_TYPES = {"STRING": "STRING(MAX)", "BYTES": "BYTES(MAX)"}
+
+
+@dataclass(frozen=True, slots=True)
+class _SpannerTarget:
+    database: DatabaseAddress
+
+    @property
+    def sink(self) -> Sink:
+        there = self.database
+        return {
+            "type": "spanner",
+            "project": there.project,
+            "instance": there.instance,
+            "database": there.database,
+            "emulator_host": there.emulator_host,
+        }
+
+    def plainly(self, spark: Measuring, parts: Parts) -> Measure:
+        return spark.run(plain_clients.to_spanner, parts, self.database)
+
+    def rows(self, _: Measuring) -> int:
+        with connected(self.database).snapshot() as snapshot:
+            ((count,),) = snapshot.execute_sql(f"SELECT COUNT(*) FROM {TABLE}")
+        return int(count)

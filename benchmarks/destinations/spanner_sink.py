@@ -7,20 +7,17 @@ bookkeeping. The first epoch creates the rows and does not count.
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 
 import orjson
-from google.cloud.spanner_v1.database import Database
 
+from benchmarks.destinations.databases import connected, database_with
 from benchmarks.destinations.epochs import TABLE, sealed_epochs
 from benchmarks.measure.result import Result
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import subject
 from connector.config.address import DatabaseAddress
 from connector.spool.reading import Spool
-from emulator import EmulatorNotFoundError, SampleDatabase, find_or_start
-from emulator.official.connection import connect
+from emulator import EmulatorNotFoundError, find_or_start
 from spark_sink.sinks.spanner.config import Applying, SpannerConfig
 from spark_sink.sinks.spanner.creation import prepare
 from spark_sink.sinks.spanner.source import EpochsToApply, SpannerPlace, applied
@@ -66,8 +63,8 @@ def spool_to_spanner(size: Size) -> Iterator[Result]:
 def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
     rounds = []
     with (
-        _database(host, dialect) as target,
-        _database(host, dialect) as other,
+        database_with(host, dialect, _TABLE, _COLUMNS[dialect]) as target,
+        database_with(host, dialect, _TABLE, _COLUMNS[dialect]) as other,
         tempfile.TemporaryDirectory() as folder,
         subject() as sink,
         subject() as plain,
@@ -78,23 +75,6 @@ def _compared(host: str, dialect: str, mode: str, size: Size) -> Result:
             assert found.events == size.mods, f"{size.mods} changes are in the epoch, {found.events} were applied"
             rounds.append((found, plain.run(write, folder, other, epoch)))
     return Result.compared("spool-to-spanner", dialect, mode, rounds[_WARM_UP:], {})
-
-
-@contextmanager
-def _database(host: str, dialect: str) -> Iterator[DatabaseAddress]:
-    """A database with the table, without a change stream."""
-    sample = SampleDatabase.create(host, dialect=dialect)
-    quote = '"' if dialect == "postgresql" else "`"
-    columns = ", ".join(f"{quote}{name}{quote} {kind}" for name, kind in _COLUMNS[dialect].items())
-    key = ', PRIMARY KEY ("Id"))' if dialect == "postgresql" else ") PRIMARY KEY (Id)"
-    try:
-        sample.run_ddl(
-            f"DROP CHANGE STREAM {quote}{sample.change_stream}{quote}",
-            f"CREATE TABLE {quote}{_TABLE}{quote} ({columns}{key}",
-        )
-        yield DatabaseAddress(sample.project, sample.instance, sample.database_id, None, host)
-    finally:
-        sample.drop()
 
 
 def apply(folder: str, target: DatabaseAddress, mode: str, epoch: int) -> int:
@@ -111,7 +91,7 @@ def apply(folder: str, target: DatabaseAddress, mode: str, epoch: int) -> int:
 def write(folder: str, target: DatabaseAddress, epoch: int) -> int:
     """Writes the rows of an epoch by the library; returns how many."""
     spool = Spool.at(f"{folder}/spool")
-    database = _connected(target)
+    database = connected(target)
     columns = tuple(_COLUMNS["googlesql"])
     written = 0
     for file in spool.manifest(epoch).files:
@@ -123,11 +103,3 @@ def write(folder: str, target: DatabaseAddress, epoch: int) -> int:
                     batch.insert_or_update(_TABLE, columns, rows[first : first + CELLS // len(columns)])
             written += len(rows)
     return written
-
-
-@cache
-def _connected(target: DatabaseAddress) -> Database:
-    assert target.emulator_host is not None
-    client = connect(target.emulator_host, target.project)
-    database: Database = client.instance(target.instance).database(target.database)
-    return database
