@@ -181,6 +181,12 @@ class TableError(SinkError):
     """One table cannot be written until it is repaired; the others can."""
 
 
+class AlteredTableError(SinkError):
+    """A table was altered at the destination while it was written; a new process stops it, and writes the others."""
+
+    exit_code = TRANSIENT
+
+
 class TableNameError(ConfigurationError):
     """The destination cannot have a table or a column of that name; other tables can be written."""
 
@@ -223,7 +229,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 def own_exit_code(error: BaseException) -> int | None:
     """The exit code of an error of the connector or a sink, which Spark may have wrapped, if its kind decides that."""
-    if is_in_use(error) or is_unreachable(error):
+    if is_in_use(error) or is_unreachable(error) or _own_kind(error) == AlteredTableError.__name__:
         return TRANSIENT
     return FAILED_PERMANENTLY if _own_kind(error) == PermanentError.__name__ else None
 

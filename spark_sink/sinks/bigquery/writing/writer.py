@@ -23,9 +23,10 @@ from google.rpc.code_pb2 import Code
 
 from connector.proxies import DIRECT_CHANNEL
 from connector.telemetry.retrying import attempts
-from spark_sink.errors import SinkError
-from spark_sink.sinks.bigquery.client import PATIENCE, BigQueryClient, cause_of, reason_of
+from spark_sink.errors import AlteredTableError, SinkError
+from spark_sink.sinks.bigquery.client import PATIENCE, BigQueryClient, ExistingTable, cause_of, reason_of
 from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
+from spark_sink.sinks.bigquery.tables.mismatches import mismatches
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.sinks.bigquery.writing.connections import Call, connections, own, shared
 
@@ -183,6 +184,11 @@ class BigQueryWriter:
             try:
                 return retrying(once)
             except _ERRORS as error:
+                if isinstance(error, exceptions.BadRequest) and self._is_altered():
+                    raise AlteredTableError(
+                        f"table {self._name} of BigQuery was altered while it was written",
+                        hint="The sink starts again and stops this table, with the repair, if it no longer fits.",
+                    ) from None
                 why, hint, _ = reason_of(error, words, code=_storage_code(error))
                 raise SinkError(f"{what}: {why}", hint=hint) from None
 
@@ -192,9 +198,18 @@ class BigQueryWriter:
             return True
         if not isinstance(error, exceptions.NotFound | _MissingColumnError):
             return False
-        client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
-        found = client.find(self._table.dataset, self._table.name)
+        found = self._found()
         return found is not None and found.lacks(self._table) == []
+
+    def _is_altered(self) -> bool:
+        """True if the table no longer has the types and the key that it was prepared with."""
+        found = self._found()
+        return found is not None and any(mismatches(self._name, self._table, found))
+
+    def _found(self) -> ExistingTable | None:
+        """The table as it is now."""
+        client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
+        return client.find(self._table.dataset, self._table.name)
 
     def _key(self, stream: str) -> tuple[object, ...]:
         if stream == self.default_stream and self._table.primary_key:  # a connection has changes only, or none

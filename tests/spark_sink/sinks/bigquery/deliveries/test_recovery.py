@@ -10,13 +10,14 @@ from google.api_core import exceptions
 from connector.config import Config, SpoolConfig
 from connector.core.records import ColumnType, DataChangeRecord
 from connector.core.timestamps import SECOND
-from connector.errors import SpoolError, SpoolInUseError
+from connector.errors import TRANSIENT, SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.consumers import find
 from connector.spool.storage.local import LocalStore
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import replayed
-from spark_sink.errors import SinkError
+from spark_sink.errors import AlteredTableError, SinkError
+from spark_sink.failures import code_of
 from spark_sink.sinks.bigquery.client import BigQueryClient, reason_of
 from spark_sink.sinks.bigquery.commit_log import KEPT, CommitLog
 from spark_sink.sinks.bigquery.replay import replay_into
@@ -172,6 +173,32 @@ def test_a_table_that_was_made_in_another_mode_is_rejected_with_what_to_change(
     assert "sink.dataset or sink.prefix" in str(caught.value)
     run(config(double, spool, dataset="log"), checkpoint)
     assert ids(double, "log") == [2]
+
+
+# A table that is altered while it is written
+
+
+@pytest.mark.parametrize("mode", ["append-only", "merge"])
+def test_a_table_that_is_altered_while_it_is_written_is_stopped_once_the_sink_has_started_again(
+    double: BigQueryDouble, spool: SpoolMaker, mode: str
+) -> None:
+    one, checkpoint = config(double, spool, mode=mode), Checkpoint([])
+    spool.seal(record(START + SECOND, [1], columns=(KEY, TEXT), values={"V": "a"}))
+    run(one, checkpoint)
+    changed = record(START + 2 * SECOND, [2], columns=(KEY, TEXT), values={"V": "b"})
+    spool.seal(changed, record(START + 2 * SECOND, [2], columns=(KEY, TEXT), values={"V": "b"}, table="Albums"))
+    with SinkRun(one, checkpoint) as sink:
+        sink.only_what_is_sealed()
+        assert sink.plan()
+        tasks = sink.tasks()
+        retyped(double, "INT64")
+        with pytest.raises(AlteredTableError, match=r"ds\.Singers of BigQuery was altered") as raised:
+            _ = [row for task in tasks for row in sink.reports(task)]
+    assert code_of(raised.value) == TRANSIENT
+    run(one, checkpoint)
+    assert ids(double) == [1]
+    assert [row["Id"] for row in double.rows("ds", "Albums")] == [2]
+    assert [file.table for file in dead_letters(spool).files()] == ["Singers"]
 
 
 # A stream that is altered while it is merged
