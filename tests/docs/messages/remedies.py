@@ -1,6 +1,9 @@
 """The remedies of messages that have none of their own: by the class of an error, or a line's action."""
 
 OF_ERRORS = {
+    "AlteredTableError": (
+        "The sink starts again by itself. If the table no longer fits, it is stopped, and the others continue."
+    ),
     "BeforeStreamError": "Begin with `source.start: now`, or at the timestamp that the line names.",
     "ConfigurationError": (
         "Change the option that the line begins with. `spanner-cdc check CONFIG` names all such errors at once."
