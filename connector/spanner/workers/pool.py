@@ -87,6 +87,7 @@ class Workers:
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.wait(keepers)
+            self._metrics.workers = 0  # the next reader may be one process
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
         """As :meth:`connector.spanner.partition_query.PartitionQueries.read`, in a worker.

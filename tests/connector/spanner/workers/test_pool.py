@@ -136,16 +136,18 @@ def test_workers_return_the_same_records_as_queries_of_this_process(server: Scri
             )
             return [await read(queries, query(server, token)) for token in tokens(server)]
 
+    metrics, running = ReaderMetrics(), list[int]()
+
     async def there(pool: Workers) -> list[list[Record]]:
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(read(pool, query(server, token))) for token in tokens(server)]
+        running.append(metrics.workers)
         return [task.result() for task in reading]
 
     expected = asyncio.run(here())
-    metrics = ReaderMetrics()
     assert with_workers(server, 2, there, metrics=metrics) == expected
     assert sum(map(len, expected)) > PARTITIONS * RECORDS * 0.9
-    assert (metrics.workers, metrics.worker_restarts) == (2, 0)
+    assert (running, metrics.workers, metrics.worker_restarts) == ([2], 0, 0)
     assert not processes()
 
 
