@@ -184,6 +184,7 @@ async def read(
                         ):
                             metrics.start = start.at.watermark
                             metrics.watched = tuple(table.table for table in stream.kept_tables)
+                            metrics.keeps = stream.filter.keeps
                             await life.enter(StreamState.RUNNING)
                             await reader.run()
                         if not await life.continues(stop):

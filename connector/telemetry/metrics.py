@@ -52,7 +52,8 @@ class ReaderMetrics:
     reports. ``failing`` knows what is being retried, ``endpoint`` is Spanner's, and ``proxy`` the environment variable
     with the proxy before it. ``spool_bytes`` is None until a reader has opened the spool. ``max_bytes`` is the spool's
     limit, and ``start`` the timestamp after which reading began; 0 until they are known. ``kept_less`` is how much less
-    the spool keeps than is to be kept.
+    the spool keeps than is to be kept. ``watched`` are the watched tables that are kept, and ``keeps`` is
+    whether ``source.tables`` keeps a table: ``tables`` counts others, too.
     """
 
     watermark: int = 0
@@ -97,6 +98,7 @@ class ReaderMetrics:
     maintenance: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     backfills: list[dict[str, object]] = field(default_factory=list)
     watched: tuple[str, ...] = ()
+    keeps: Callable[[str], bool] = bool
     mods_by_type: Counter[str] = field(default_factory=Counter)
     newest_epoch: int = 0
     retention: int = 0

@@ -102,7 +102,9 @@ class Reporter:
             mods=dict(metrics.mods_by_type),
             epochs=document.Epochs(metrics.epochs, metrics.sealed_mods, metrics.newest_epoch or UNSET),
             buffer=document.Buffer(metrics.held_bytes),
-            spool=document.SpoolNode(config.spool.path, config.spool.max_bytes, _or_unset(metrics.spool_bytes)),
+            spool=document.SpoolNode(
+                config.spool.path, metrics.max_bytes or config.spool.max_bytes, _or_unset(metrics.spool_bytes)
+            ),
             consumers=[_consumer(one, metrics) for one in self._consumers.known],
             sink=document.SinkNode(
                 config.sink.type,
@@ -114,7 +116,7 @@ class Reporter:
             errors=[_error(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             objects=objects_of(
-                {*metrics.watched, *metrics.tables},
+                {*metrics.watched, *filter(metrics.keeps, metrics.tables.copy())},
                 metrics.backfills,
                 metrics.stopped_tables,
                 metrics.errors(),

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from connector.config import Config, validated
+from connector.core.filters import RecordFilter
 from connector.core.health.alarms import alarms
 from connector.core.health.states import RetentionPeriod, StreamState
 from connector.core.timestamps import SECOND
@@ -170,6 +171,7 @@ async def test_a_retention_period_that_is_altered_while_the_daemon_is_paused_is_
         retention=RetentionPeriod(7 * day),
         retention_now=retention_now,
         kept_tables=(),
+        filter=RecordFilter(),
     )
 
     @asynccontextmanager

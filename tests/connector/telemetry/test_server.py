@@ -277,6 +277,25 @@ def test_the_status_has_what_its_schema_requires_and_no_whole_token(serve: Serve
     run(test())
 
 
+def test_the_status_follows_a_configuration_that_is_reloaded(serve: Serve) -> None:
+    metrics = running()
+    metrics.tables |= {"Singers": TableCount(1, 2, 3), "Created": TableCount(1, 1, 1)}
+
+    async def status() -> Any:
+        async with serve(metrics) as client:  # which keeps its answer for a moment
+            return json.loads((await client.ask("/api/status"))[1])
+
+    async def test() -> None:
+        before = await status()
+        metrics.max_bytes, metrics.watched, metrics.keeps = 5, ("Albums",), lambda table: table != "Singers"
+        after = await status()
+        assert (before["spool"]["max_bytes"], after["spool"]["max_bytes"]) == (10 * 1024**3, 5)
+        assert [node["table"] for node in before["objects"]] == ["Created", "Singers"]
+        assert [node["table"] for node in after["objects"]] == ["Albums", "Created"]
+
+    run(test())
+
+
 def test_every_metric_is_documented_and_nothing_else(serve: Serve) -> None:
     metrics = running()
     metrics.retention, metrics.newest_epoch, metrics.spool_bytes = SECOND, 1, 0
