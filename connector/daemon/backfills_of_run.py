@@ -131,6 +131,8 @@ class BackfillsOfRun:
 
         Returns those that have ended.
         """
+        if self._interval is None:
+            self._mended()
         news = asyncio.create_task(self._news.wait(), name="news of backfills")
         try:
             ended, _ = await asyncio.wait({news, *running}, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
@@ -156,11 +158,15 @@ class BackfillsOfRun:
         except SpannerCdcError as error:  # the next look may meet no error
             _log.warning("whether the change stream watches new tables is not known", reason=error)
             return
+        self._mended()
+        if document is not None:
+            self.add(document)
+
+    def _mended(self) -> None:
+        """The configuration refuses no new tables, or none are looked for any more."""
         if self._refused and not self._has_failed:
             self._metrics.failing.healed(BACKFILL)
         self._refused = ""
-        if document is not None:
-            self.add(document)
 
 
 def most_at_once(config: Config) -> int:

@@ -21,7 +21,7 @@ from connector.reader.stopping import StopRequest
 from connector.spool.backfill.documents import Backfill
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
-from tests.connector.daemon.sink_runs import in_a_loop
+from tests.connector.daemon.sink_runs import in_a_loop, until
 
 FILES: Mapping[str, object] = {"type": "files"}
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "S"}
@@ -219,6 +219,31 @@ async def test_a_reload_lets_new_tables_be_looked_for_with_the_edited_configurat
     beside.reload(edited)
     await asyncio.wait_for(running, 60)
     assert (seen, done) == ([edited], [1])
+
+
+@in_a_loop
+async def test_new_tables_that_were_refused_are_no_alarm_once_a_reload_asks_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = asyncio.Event()
+
+    async def look(config: Config) -> Backfill | None:
+        refused.set()
+        raise ConfigurationError(["set a condition of A"])
+
+    def lasting() -> list[Retry]:
+        return beside._metrics.failing.lasting(time.time_ns() + 600 * SECOND)
+
+    monkeypatch.setattr(backfills_of_run, "backfill_of_new_tables", look)
+    monkeypatch.setattr(backfills_of_run, "INTERVAL", 0.001)
+    beside, edited = backfills(new_tables=True), validated({"source": {**SOURCE, "backfill": {}}, "sink": FILES})
+    running = asyncio.create_task(beside.run())
+    await refused.wait()
+    await until(lasting)
+    beside.reload(edited)
+    await until(lambda: not lasting())
+    beside.finish()
+    await running
 
 
 @pytest.mark.parametrize("placements", [None, (), ("eu", "us")])
