@@ -151,7 +151,7 @@ class Reloads:
             await self._on_reload(after, found.keys())
         finally:
             self._is_settled.set()
-        since = self._metrics.sealed_watermark if is_read_with else 0
+        since = (self._metrics.sealed_watermark or self._metrics.start) if is_read_with else 0
         _log.info(
             "the configuration is reloaded",
             options=", ".join(found),

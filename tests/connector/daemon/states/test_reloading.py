@@ -10,7 +10,11 @@ from signal import SIGKILL, SIGTERM
 import pytest
 import yaml
 
-from connector.core.timestamps import format_rfc3339
+from connector.config import load
+from connector.core.timestamps import SECOND, format_rfc3339
+from connector.daemon.states.daemon import living
+from connector.daemon.states.reloading import no_others, reloading
+from connector.reader.stopping import StopRequest
 from connector.spool.reading import Spool
 from connector.spool.requests.reload import (
     ReloadAnswer,
@@ -20,7 +24,9 @@ from connector.spool.requests.reload import (
     request_reload,
     withdraw_reload,
 )
+from connector.telemetry.metrics import ReaderMetrics
 from emulator import CommittedMod, SampleDatabase, Scenario
+from tests.connector.daemon.sink_runs import in_a_loop, until
 from tests.connector.daemon.states.histories import served
 from tests.integration.commands import Background, configuration, manifests, reading, run, watermark
 from tests.integration.delivered import Mod, in_spanners_encoding, of_rows, rows
@@ -205,6 +211,22 @@ def test_a_command_takes_back_its_own_request_alone(tmp_path: Path) -> None:
     withdraw_reload(spool, second)
     assert reload_request_of(spool) is None
     assert answered(tmp_path).request == first.id
+
+
+@in_a_loop
+async def test_the_answer_has_the_timestamp_after_which_reading_began_where_nothing_is_sealed_yet(
+    tmp_path: Path,
+) -> None:
+    file, spool, stop = tmp_path / "c.yaml", Spool.at(tmp_path / "spool"), StopRequest(drain_timeout=SECOND)
+    file.write_text("source: {project: p, instance: in, database: d, change_stream: S}\n")
+    before = load(file)
+    edited(file, "source", tables={"include": ["Albums"]})
+    request, metrics = request_reload(spool, 1), ReaderMetrics(start=7)
+    async with living(spool, stop) as life, reloading(before, spool, life, metrics, no_others) as reloads:
+        await until(lambda: reload_request_of(spool) is None)
+        assert reloads.config == load(file)
+    answer = answered(tmp_path / "spool")
+    assert (answer.request, answer.applied, answer.after) == (request.id, True, 7)
 
 
 def test_documents_of_a_later_version_are_a_request_without_an_id_and_no_answer(tmp_path: Path) -> None:
