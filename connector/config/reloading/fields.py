@@ -35,8 +35,12 @@ APPLIED = frozenset(
     }
 )
 
-READ_BY_SINK = frozenset({"source.tables", "spark.trigger"})
-"""Those of :data:`APPLIED` that the sink's process reads from the file when it starts."""
+READ_BY_SINK = frozenset({"source.tables", "source.backfill.exclude", "source.backfill.new_tables", "spark.trigger"})
+"""Those of :data:`APPLIED` for which the sink's process is restarted, because it reads them when it starts.
+
+By those of the backfill its cuts say which tables are incomplete. It also reads ``spool.max_bytes``, beside the
+daemon's own that the spool has: the smaller one counts.
+"""
 
 NOT_READ_BY_READER = frozenset(name for name in APPLIED if name.startswith(("spark.", "source.backfill.")))
 """Those of :data:`APPLIED` for which the reader is not drained."""

@@ -112,7 +112,7 @@ async def test_a_service_that_is_cancelled_while_its_sink_delivers_the_rest_ends
 async def test_a_service_restarts_its_sink_for_options_that_the_sink_reads_alone(
     stub: Callable[..., Runs], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs, numbers = stub("hangs", "hangs", "waits0"), list[int]()
+    runs, numbers = stub("hangs", "hangs", "hangs", "waits0"), list[int]()
 
     async def reloading(config: Config, stop: StopRequest, *, on_reload: OnReload, **_: object) -> None:
         await until(lambda: runs.number == 1)
@@ -122,10 +122,12 @@ async def test_a_service_restarts_its_sink_for_options_that_the_sink_reads_alone
         await until(lambda: runs.number == 2)
         await on_reload(config, {"source.tables", "spool.keep"})
         await until(lambda: runs.number == 3)
+        await on_reload(config, {"source.backfill.new_tables"})  # its cuts name tables whose backfills are to come
+        await until(lambda: runs.number == 4)
 
     monkeypatch.setattr(service, "read", reloading)
     await service.run(config, tmp_path / "config.yaml", runs.stop)
-    assert (numbers, runs.number) == ([1], 3)
+    assert (numbers, runs.number) == ([1], 4)
 
 
 @in_a_loop
