@@ -96,9 +96,9 @@ def main(arguments: Sequence[str], reading: BesideOf | None = None) -> int:
         config = load(given.config)
         if config.source.reader == "executors" and not given.sink_only:
             beside = reading(given.config) if reading else _nothing
-            _run(side_by_side(config), events, beside, verbose=given.verbose)
+            _run(config, events, beside, of_session=side_by_side(config), verbose=given.verbose)
         else:
-            _run(config, events, _nothing, verbose=given.verbose)
+            _run(config, events, _nothing, of_session=config, verbose=given.verbose)
 
     configure_log(given)
     return guarded(work, verbose=given.verbose)
@@ -147,12 +147,12 @@ def side_by_side(config: Config) -> Config:
     return config.model_copy(update={"spark": config.spark.model_copy(update={"config": options})})
 
 
-def _run(config: Config, events: Events, reading: Beside, *, verbose: bool) -> None:
+def _run(config: Config, events: Events, reading: Beside, *, of_session: Config, verbose: bool) -> None:
     check_kept(config)
     check_start(config)
     check_checkpoint(config)
     with (
-        running(config, events, verbose=verbose) as (spark, has_delivered),
+        running(of_session, events, verbose=verbose) as (spark, has_delivered),
         reading(config, spark, events) as events,
         ExitStack() as held,
     ):
