@@ -13,7 +13,7 @@ from benchmarks.replay.messages import Span
 from benchmarks.replay.rows import TableReplay
 from benchmarks.replay.server import replaying
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_backfill_and_the_librarys_way_write_the_same_number_of_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def _killed_after(calls: int, function: object) -> object:
     return run
 
 
-def test_rows_that_a_session_does_not_keep_are_those_of_the_epochs_that_were_counted(
+def test_parquet_has_the_rows_of_the_counted_epochs_though_a_session_keeps_none(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else epochs that are sealed meanwhile would be in the commit, and appended again by the next one."""
