@@ -14,7 +14,7 @@ import click
 from benchmarks.destinations import copying
 from benchmarks.destinations.copying import CORES
 from benchmarks.destinations.library import Parts
-from benchmarks.destinations.places import BigQuery, Files, Place, Spanner, Tables
+from benchmarks.destinations.places import BigQuery, Place, Spanner, files, tables
 from benchmarks.measure.result import Result, Round
 from benchmarks.measure.size import Size
 from benchmarks.measure.subject import Measuring, Subject, subject
@@ -26,8 +26,8 @@ from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 
 NAME = "backfill"
 _PLACES: dict[str, Place] = {
-    "json": Files("jsonl"),
-    "avro": Files("avro"),
+    "json": files("jsonl"),
+    "avro": files("avro"),
     "bigquery": BigQuery(),
     "spanner": Spanner(),
 }
@@ -49,7 +49,7 @@ def backfill(size: Size) -> Iterator[Result]:
     yield from _results(_PLACES, size)
     for name, library in LIBRARIES.items():
         if spark_version() in library.versions:
-            yield from _results({name: Tables(name)}, size)
+            yield from _results({name: tables(name)}, size)
         else:
             click.echo(f"{NAME}: there is no library of {name} for PySpark {spark_version()} (docs)")
 

@@ -1,6 +1,6 @@
 """The places that a table is copied to: how the sink and the plain way write each, and how many rows have arrived."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from benchmarks.destinations.copying import Sink
 from benchmarks.destinations.databases import connected, database_with
 from benchmarks.destinations.library import Parts
 from benchmarks.measure.files import rows_below
-from benchmarks.measure.subject import Measure, Measuring
+from benchmarks.measure.subject import Measure, Measuring, Work
 from benchmarks.replay.rows import COLUMNS, TABLE
 from connector.config.address import DatabaseAddress
 from emulator import find_or_start
@@ -43,59 +43,59 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Files of a format of the file sink."""
+class Folder:
+    """A format of a sink that writes into a folder.
 
+    Attributes:
+        sink_type: the sink's.
+        file_format: of both ways.
+        copy: copies the table plainly.
+        count: returns the rows in a folder.
+    """
+
+    sink_type: str
     file_format: str
+    copy: Work
+    count: Callable[[Measuring, str, str], int]
 
     @contextmanager
     def target(self, folder: str) -> Iterator[Target]:
-        """A folder for files."""
-        yield _FilesTarget(f"{folder}/out", self.file_format)
+        """A folder for what is written."""
+        yield _FolderTarget(f"{folder}/out", self)
 
 
 @dataclass(frozen=True, slots=True)
-class _FilesTarget:
+class _FolderTarget:
     folder: str
-    file_format: str
+    kind: Folder
 
     @property
     def sink(self) -> Sink:
-        return {"type": "files", "path": self.folder, "format": self.file_format}
+        return {"type": self.kind.sink_type, "path": self.folder, "format": self.kind.file_format}
 
     def plainly(self, spark: Measuring, parts: Parts) -> Measure:
-        return spark.run(copying.to_sparks_files, parts, self.folder, self.file_format)
-
-    def rows(self, _: Measuring) -> int:
-        return rows_below(Path(self.folder), self.file_format)
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Tables of a lakehouse format, in the mode merge."""
-
-    file_format: str
-
-    @contextmanager
-    def target(self, folder: str) -> Iterator[Target]:
-        """A folder for tables."""
-        yield _TablesTarget(f"{folder}/out", self.file_format)
-
-
-@dataclass(frozen=True, slots=True)
-class _TablesTarget:
-    folder: str
-    file_format: str
-
-    @property
-    def sink(self) -> Sink:
-        return {"type": "tables", "path": self.folder, "format": self.file_format}
-
-    def plainly(self, spark: Measuring, parts: Parts) -> Measure:
-        return spark.run(copying.to_sparks_table, parts, self.folder, self.file_format)
+        return spark.run(self.kind.copy, parts, self.folder, self.kind.file_format)
 
     def rows(self, spark: Measuring) -> int:
-        return spark.run(copying.rows_of_table, self.folder, self.file_format).events
+        return self.kind.count(spark, self.folder, self.kind.file_format)
+
+
+def files(file_format: str) -> Folder:
+    """Files of a format of the file sink."""
+    return Folder("files", file_format, copying.to_sparks_files, _rows_of_files)
+
+
+def tables(file_format: str) -> Folder:
+    """Tables of a lakehouse format, in the mode merge."""
+    return Folder("tables", file_format, copying.to_sparks_table, _rows_of_table)
+
+
+def _rows_of_files(_: Measuring, folder: str, file_format: str) -> int:
+    return rows_below(Path(folder), file_format)
+
+
+def _rows_of_table(spark: Measuring, folder: str, file_format: str) -> int:
+    return spark.run(copying.rows_of_table, folder, file_format).events
 
 
 class BigQuery:
