@@ -205,6 +205,10 @@ class SpoolError(SpannerCdcError):
     """The spool cannot be used: a corrupt file, a disk that is full or read-only, a newer version."""
 
 
+class StorageUnavailableError(SpoolError):
+    """The spool's bucket has not answered for a while; a later attempt may succeed."""
+
+
 class SpoolInUseError(SpoolError):
     """Another daemon writes this spool."""
 

@@ -9,6 +9,7 @@ from connector.errors import (
     ConfigurationError,
     SpannerCdcError,
     SpoolInUseError,
+    StorageUnavailableError,
     UnreachableError,
 )
 
@@ -173,6 +174,10 @@ class PermanentError(SinkError):
     exit_code = FAILED_PERMANENTLY
 
 
+class DestinationUnavailableError(SinkError):
+    """The destination has not answered for a while; a later attempt may succeed."""
+
+
 class TableRefusedError(SinkError):
     """No event of a table can be written, whatever its values are."""
 
@@ -217,21 +222,20 @@ def is_own(error: BaseException) -> bool:
     return isinstance(error, SpannerCdcError) or _LINE.search(text_of(error)) is not None
 
 
-def is_in_use(error: BaseException) -> bool:
-    """True if another process holds a lock that the sink needs; Spark may have wrapped the error."""
-    return _own_kind(error) == SpoolInUseError.__name__
-
-
-def is_unreachable(error: BaseException) -> bool:
-    """True if Spanner has not answered for a while; Spark may have wrapped the error."""
-    return _own_kind(error) == UnreachableError.__name__
+_CODES = {
+    PermanentError.__name__: FAILED_PERMANENTLY,
+    AlteredTableError.__name__: TRANSIENT,
+    DestinationUnavailableError.__name__: TRANSIENT,
+    SpoolInUseError.__name__: TRANSIENT,
+    StorageUnavailableError.__name__: TRANSIENT,
+    UnreachableError.__name__: TRANSIENT,
+}
+"""The exit codes of a sink's process; for a command, which nobody restarts, some are usual errors."""
 
 
 def own_exit_code(error: BaseException) -> int | None:
     """The exit code of an error of the connector or a sink, which Spark may have wrapped, if its kind decides that."""
-    if is_in_use(error) or is_unreachable(error) or _own_kind(error) == AlteredTableError.__name__:
-        return TRANSIENT
-    return FAILED_PERMANENTLY if _own_kind(error) == PermanentError.__name__ else None
+    return _CODES.get(_own_kind(error))
 
 
 def _own_kind(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.core.masking.rules import RulesFingerprint
 from connector.core.schemas import TableSchema
-from connector.errors import SpoolError, SpoolMismatchError
+from connector.errors import SpoolError, SpoolMismatchError, StorageUnavailableError
 from connector.spool.cuts import read_cut
 from connector.spool.manifest import (
     VERSION,
@@ -155,7 +155,7 @@ class Spool:
     @classmethod
     def at(cls, path: str | Path) -> "Spool":
         """The spool in a folder of the local disk, or below ``gs://bucket/prefix``."""
-        return cls(open_store(str(path), failure=SpoolError, option="spool.path"))
+        return cls(open_store(str(path), failure=SpoolError, unavailable=StorageUnavailableError, option="spool.path"))
 
     @property
     def storage(self) -> FileStore:

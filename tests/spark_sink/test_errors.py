@@ -20,10 +20,11 @@ from connector.errors import (
     SpannerCdcError,
     SpoolError,
     SpoolInUseError,
+    StorageUnavailableError,
     TakenOverError,
     UnreachableError,
 )
-from spark_sink.errors import SinkError, clear_line, is_in_use, is_of_statement, is_own, is_permanent
+from spark_sink.errors import DestinationUnavailableError, SinkError, clear_line, is_of_statement, is_own, is_permanent
 from spark_sink.failures import SPARK_ERRORS, Meaning, code_of, line_and_code, meaning_of
 from spark_sink.run import _final_if_permanent
 
@@ -146,15 +147,17 @@ def test_a_transient_error_of_spark_is_retried(error: PySparkException) -> None:
     assert code_of(raised.value) == TRANSIENT
 
 
-def test_a_lock_that_another_process_holds_is_retried() -> None:
+def test_a_lock_that_another_process_holds_and_a_silent_service_are_retried() -> None:
     held = "consumer 'files' is in use by another query"
     wrapped = PySparkException(
         WORKER.replace("KeyError: 'a value of a row'", f"connector.errors.SpoolInUseError: {held}")
     )
-    assert is_in_use(wrapped)
-    assert not is_in_use(PySparkException(WORKER))
     unreachable = PySparkException(f"{WORKER}\nconnector.errors.UnreachableError: Spanner does not answer")
     assert [code_of(error) for error in (unreachable, UnreachableError("x"))] == [TRANSIENT, TRANSIENT]
+    for kind in (DestinationUnavailableError, StorageUnavailableError):
+        silent = PySparkException(f"{WORKER}\n{kind.__module__}.{kind.__name__}: Cloud Storage answers 503")
+        assert [code_of(error) for error in (silent, kind("x"))] == [TRANSIENT, TRANSIENT]
+        assert kind("x").exit_code == 1  # of a command, which nobody restarts
     assert [code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
     assert clear_line(wrapped) == held
 
@@ -165,7 +168,7 @@ def test_an_exception_of_the_jvm_is_printed_without_the_call() -> None:
 
 
 def test_a_sink_that_another_has_replaced_is_not_restarted() -> None:
-    assert not is_in_use(TakenOverError("another sink holds the spool"))
+    assert code_of(TakenOverError("another sink holds the spool")) == 1
 
 
 PROXY = """An error occurred while calling o60.awaitTermination.

@@ -89,13 +89,15 @@ class Bucket:
     Args:
         url: ``gs://bucket/prefix``, or ``gs://PROJECT@bucket/prefix`` to bill a project for requests.
         failure: the error to raise.
+        unavailable: the error to raise after transient errors; None for ``failure``.
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address, or None for the environment's, if any.
         patience: seconds for which transient errors are retried.
         timeout: seconds to connect, and to wait for the next bytes.
 
     Raises:
-        SpannerCdcError: ``failure``, from every method, if Cloud Storage refuses or cannot be reached.
+        SpannerCdcError: ``failure`` or ``unavailable``, from every method, if Cloud Storage refuses or cannot be
+            reached.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Bucket:
         url: str,
         *,
         failure: type[SpannerCdcError],
+        unavailable: type[SpannerCdcError] | None = None,
         option: str,
         endpoint: str | None = None,
         patience: float = PATIENCE,
@@ -111,6 +114,7 @@ class Bucket:
         self._timeout = timeout
         self.url = url.rstrip("/")
         self._failure = failure
+        self._unavailable = unavailable or failure
         self._option = option
         self._endpoint = endpoint
         self._retry = Retry(predicate=DEFAULT_RETRY._predicate, timeout=patience, on_error=_noted(self.url))  # noqa: SLF001
@@ -286,7 +290,8 @@ class Bucket:
 
     def _failed(self, error: BaseException, path: str) -> SpannerCdcError:
         why, hint = _refused(error) or _intercepted(error) or _why(error, self._name, self._option)
-        return self._failure(f"cannot use {self._full(path)}: {why}", hint=hint)
+        kind = self._unavailable if _is_transient(error) else self._failure
+        return kind(f"cannot use {self._full(path)}: {why}", hint=hint)
 
 
 def _noted(url: str) -> Callable[[Exception], None]:
@@ -297,6 +302,11 @@ def _noted(url: str) -> Callable[[Exception], None]:
         FAILING.failed(STORAGE, Cause(f"{why}, for {url}", "", "", hint), time.time_ns(), subject=url)
 
     return note
+
+
+def _is_transient(error: BaseException) -> bool:
+    """True if a later attempt may succeed."""
+    return isinstance(error, exceptions.RetryError) or bool(DEFAULT_RETRY._predicate(error))  # noqa: SLF001
 
 
 def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:

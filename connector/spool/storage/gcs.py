@@ -31,6 +31,7 @@ class GcsStore:
     Args:
         url: ``gs://bucket/prefix``.
         failure: the error to raise if Cloud Storage refuses or cannot be reached.
+        unavailable: the error to raise after transient errors; None for ``failure``.
         option: the option that chose ``url``, for hints.
         endpoint: an emulator's address; empty for the environment's, if any.
         patience: seconds for which transient errors are retried.
@@ -48,15 +49,24 @@ class GcsStore:
         url: str,
         *,
         failure: type[SpannerCdcError],
+        unavailable: type[SpannerCdcError] | None = None,
         option: str,
         endpoint: str = "",
         patience: float = PATIENCE,
     ) -> None:
-        self._bucket = Bucket(url, failure=failure, option=option, endpoint=endpoint or None, patience=patience)
+        self._bucket = Bucket(
+            url,
+            failure=failure,
+            unavailable=unavailable,
+            option=option,
+            endpoint=endpoint or None,
+            patience=patience,
+        )
         self._patience = patience
         self._leases = Bucket(
             url,
             failure=failure,
+            unavailable=unavailable,
             option=option,
             endpoint=endpoint or None,
             patience=min(patience, 2 * RENEWAL),

@@ -6,12 +6,20 @@ from connector.spool.storage.locations import in_cloud_storage, with_extra_gcs
 from connector.spool.storage.store import FileStore
 
 
-def open_store(path: str, *, failure: type[SpannerCdcError], option: str, endpoint: str = "") -> FileStore:
+def open_store(
+    path: str,
+    *,
+    failure: type[SpannerCdcError],
+    unavailable: type[SpannerCdcError] | None = None,
+    option: str,
+    endpoint: str = "",
+) -> FileStore:
     """Opens a file store; nothing is read or made before its first use.
 
     Args:
         path: a folder, absolute or relative to the working folder, or ``gs://bucket/prefix``.
         failure: the error that the store raises.
+        unavailable: the one that it raises after transient errors have lasted too long; None for ``failure``.
         option: the option that chose ``path``, for hints.
         endpoint: a Cloud Storage emulator's address; empty for the environment's, if any.
 
@@ -22,4 +30,4 @@ def open_store(path: str, *, failure: type[SpannerCdcError], option: str, endpoi
         return LocalStore(path, failure=failure, option=option)
     with with_extra_gcs(failure):
         from connector.spool.storage.gcs import GcsStore
-    return GcsStore(path, failure=failure, option=option, endpoint=endpoint)
+    return GcsStore(path, failure=failure, unavailable=unavailable, option=option, endpoint=endpoint)

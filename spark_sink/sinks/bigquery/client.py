@@ -28,7 +28,7 @@ from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
 from connector.telemetry.retrying import Attempts, attempts
-from spark_sink.errors import PermanentError, SinkError
+from spark_sink.errors import DestinationUnavailableError, PermanentError, SinkError
 from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, BigQueryJobs, is_transient, reasons_in
 from spark_sink.sinks.bigquery.refusals import BigQueryRefusal, refusal
 from spark_sink.sinks.bigquery.resources import (
@@ -301,10 +301,18 @@ class BigQueryClient:
                 yield
             except _ERRORS as error:
                 why, hint, is_final = reason_of(error, words)
-                failure = PermanentError if is_final and issubclass(SinkError, self._failure) else self._failure
-                raise failure(f"{line}: {why}", hint=hint) from None
+                raise self._kind(error, is_final=is_final)(f"{line}: {why}", hint=hint) from None
             finally:
                 _TRIED.reset(before)
+
+    def _kind(self, error: Exception, *, is_final: bool) -> type[SpannerCdcError]:
+        """The error to raise: a sink starts again after transient ones, and never after final ones."""
+        if not issubclass(SinkError, self._failure):
+            return self._failure
+        if is_final:
+            return PermanentError
+        is_unanswered = isinstance(error, exceptions.RetryError) or is_transient(error)
+        return DestinationUnavailableError if is_unanswered else self._failure
 
 
 _TRIED: ContextVar[Attempts | None] = ContextVar("what this thread asks of BigQuery", default=None)

@@ -28,7 +28,7 @@ from spark_sink.encoding.avro import Avro
 from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
-from spark_sink.errors import SinkError, TableRefusedError
+from spark_sink.errors import DestinationUnavailableError, SinkError, TableRefusedError
 from spark_sink.sinks.files.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
 from spark_sink.sinks.files.plan import FileGroup, FileOptions
 from spark_sink.sinks.shared.completing.epoch_rows import COMPLETED_ROWS, EpochRows
@@ -78,7 +78,9 @@ def destination_at(root: str, endpoint: str = "") -> FileStore:
     Raises:
         SinkError: the extra ``gcs`` is not installed.
     """
-    return open_store(root, failure=SinkError, option="sink.path", endpoint=endpoint)
+    return open_store(
+        root, failure=SinkError, unavailable=DestinationUnavailableError, option="sink.path", endpoint=endpoint
+    )
 
 
 class FileWriter:

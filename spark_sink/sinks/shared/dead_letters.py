@@ -33,7 +33,7 @@ from connector.envelope.source_metadata import COMPLETED
 from connector.spool.storage.locations import absolute
 from connector.spool.storage.opening import open_store
 from connector.spool.storage.store import FileStore, contents
-from spark_sink.errors import SinkError
+from spark_sink.errors import DestinationUnavailableError, SinkError
 from spark_sink.sinks.shared.completing.whole_rows import METADATA_WITH_COMPLETED, are_completed
 
 C = TypeVar("C", bound=SinkConfig)
@@ -129,14 +129,10 @@ class DeadLetters:
 
     def __init__(self, root: str, endpoint: str = "", *, former: str = "") -> None:
         self.root = root
-        self._own = open_store(root, failure=SinkError, option=_OPTION, endpoint=endpoint)
+        self._own = _store(root, endpoint)
         above, _, folder = root.rpartition("/")
         self._is_former: Callable[[str], object] = re.compile(former.removeprefix(f"{folder}/")).fullmatch
-        self._former = (
-            open_store(above, failure=SinkError, option=_OPTION, endpoint=endpoint)
-            if former.startswith(f"{folder}/")
-            else None
-        )
+        self._former = _store(above, endpoint) if former.startswith(f"{folder}/") else None
 
     def put(self, table: str, name: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> None:
         """Writes rows as dead letters, durably; without rows it does nothing.
@@ -225,6 +221,12 @@ class DeadLetters:
             paths = _paths_in(self._former, beginning)
             found += [(self._former, path) for path in paths if self._is_former(_name(path))]
         return found
+
+
+def _store(path: str, endpoint: str) -> FileStore:
+    return open_store(
+        path, failure=SinkError, unavailable=DestinationUnavailableError, option=_OPTION, endpoint=endpoint
+    )
 
 
 def _paths_in(store: FileStore, beginning: str) -> list[str]:

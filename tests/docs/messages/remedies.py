@@ -13,6 +13,10 @@ OF_ERRORS = {
         "Nothing brings the range back from the stream. See [what to "
         "do](../operations.md#when-spanners-retention-has-run-out)."
     ),
+    "DestinationUnavailableError": (
+        "Check the network and the service's status page. The sink starts again by itself, ten times without progress;"
+        " after that start it again: nothing is lost."
+    ),
     "EventError": (
         "The row is a dead letter: see `spanner-cdc dead-letters list CONFIG`. Mend the value in the source, "
         "which makes a new change."
@@ -49,6 +53,10 @@ OF_ERRORS = {
     ),
     "SpoolMismatchError": "Give each change stream a `spool.path` of its own, or begin a new one.",
     "StdoutError": "Make room, or keep the reader of the pipe running.",
+    "StorageUnavailableError": (
+        "Check the network and the service's status page, and start again where it has ended: nothing was lost. A sink"
+        " starts again by itself, ten times without progress."
+    ),
     "StreamError": (
         "See Spanner's code in the line; nothing was skipped, and the next run continues. Report it if the "
         "line is no refusal of Spanner's."

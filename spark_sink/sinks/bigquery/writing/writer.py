@@ -23,7 +23,7 @@ from google.rpc.code_pb2 import Code
 
 from connector.proxies import DIRECT_CHANNEL
 from connector.telemetry.retrying import attempts
-from spark_sink.errors import AlteredTableError, SinkError
+from spark_sink.errors import AlteredTableError, DestinationUnavailableError, SinkError
 from spark_sink.sinks.bigquery.client import PATIENCE, BigQueryClient, ExistingTable, cause_of, reason_of
 from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
@@ -190,7 +190,8 @@ class BigQueryWriter:
                         hint="The sink starts again and stops this table, with the repair, if it no longer fits.",
                     ) from None
                 why, hint, _ = reason_of(error, words, code=_storage_code(error))
-                raise SinkError(f"{what}: {why}", hint=hint) from None
+                kind = DestinationUnavailableError if isinstance(error, _TRANSIENT) else SinkError
+                raise kind(f"{what}: {why}", hint=hint) from None
 
     def _is_transient(self, error: BaseException) -> bool:
         """True if the error is transient: also if the Storage Write API does not know a new table or column yet."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from connector.errors import SpoolError
+from connector.errors import SpoolError, StorageUnavailableError
 from connector.spool.reading import Spool
 from connector.spool.storage.gcs import GcsStore
 from connector.spool.writing import initialize, sole_writer
@@ -52,4 +52,6 @@ def uploads(method: str, path: str) -> bool:
 
 
 def opened(url: str, *, patience: float = 0.4) -> GcsStore:
-    return GcsStore(url, patience=patience, failure=SpoolError, option="spool.path")
+    return GcsStore(
+        url, patience=patience, failure=SpoolError, unavailable=StorageUnavailableError, option="spool.path"
+    )

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from connector.core.timestamps import SECOND
-from connector.errors import SpoolError
+from connector.errors import SpoolError, StorageUnavailableError
 from connector.spool.storage import bucket as bucket_module
 from connector.spool.storage.failing import FAILING
 from connector.spool.storage.gcs import GcsStore
@@ -70,6 +70,7 @@ def test_a_refusal_that_no_role_cures_is_named_as_itself(
         use(opened(f"{bucket}/spool", patience=60), call)
     assert "objectUser" not in str(raised.value)
     assert "Retry later" not in str(raised.value)
+    assert not isinstance(raised.value, StorageUnavailableError)
     assert len(gcs_proxy.requests) == 1
 
 
@@ -92,14 +93,16 @@ def test_credentials_that_are_not_accepted_are_one_line(bucket: str, gcs_proxy: 
 @pytest.mark.parametrize(("status", "words"), [(503, "answers 503 Service Unavailable"), (429, "answers 429")])
 def test_a_server_that_stays_unwell_is_one_line(bucket: str, gcs_proxy: Proxy, status: int, words: str) -> None:
     gcs_proxy.faults.append(Fault(status=status))
-    with pytest.raises(SpoolError, match=f"{words}.*nothing is lost"):
+    with pytest.raises(StorageUnavailableError, match=f"{words}.*nothing is lost"):
         opened(f"{bucket}/spool").replace("a", b"one")
 
 
 def test_a_network_that_stays_cut_is_one_line(bucket: str, gcs_proxy: Proxy) -> None:
     gcs_proxy.faults.append(Fault(after=100))
     for call in ("create", "read", "list"):
-        with pytest.raises(SpoolError, match=r"Cloud Storage cannot be reached\. Check the network") as raised:
+        with pytest.raises(
+            StorageUnavailableError, match=r"Cloud Storage cannot be reached\. Check the network"
+        ) as raised:
             use(opened(f"{bucket}/spool"), call)
         assert "\n" not in str(raised.value)
 

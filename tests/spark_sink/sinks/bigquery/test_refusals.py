@@ -6,7 +6,9 @@ from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.any_pb2 import Any
 from google.rpc.error_details_pb2 import ErrorInfo
 
-from spark_sink.errors import PermanentError, SinkError
+from connector.errors import TRANSIENT
+from spark_sink.errors import DestinationUnavailableError, PermanentError, SinkError
+from spark_sink.failures import code_of
 from spark_sink.sinks.bigquery.client import BigQueryClient, reason_of
 from spark_sink.sinks.bigquery.jobs import is_transient
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
@@ -136,3 +138,12 @@ def test_a_statement_that_will_always_be_too_large_ends_the_sink_for_good() -> N
         with pytest.raises(SinkError) as caught, client._errors("table d.t"):
             raise answered(400 if kind is PermanentError else 403, reason, "x")
         assert type(caught.value) is kind
+
+
+def test_a_bigquery_that_does_not_answer_for_long_ends_the_sink_so_that_it_starts_again() -> None:
+    client = BigQueryClient(BigQueryTarget("p", "http://127.0.0.1:9"), failure=SinkError, patience=0.1)
+    lasting = exceptions.RetryError("Timeout of 0.1s exceeded", answered(503, "backendError", "x"))
+    for error in (lasting, answered(403, "rateLimitExceeded", "x")):
+        with pytest.raises(DestinationUnavailableError) as caught, client._errors("table d.t"):
+            raise error
+        assert code_of(caught.value) == TRANSIENT

@@ -11,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from spark_sink.errors import SinkError
+from spark_sink.errors import DestinationUnavailableError
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
 from spark_sink.sinks.bigquery.writing import connections
 from spark_sink.sinks.bigquery.writing.connections import Connection, Connections
@@ -170,7 +170,7 @@ def test_a_server_that_never_answers_a_first_request_is_left_in_time(monkeypatch
     try:
         target = BigQueryTarget("p", "http://127.0.0.1:1", f"127.0.0.1:{port}")
         writer = BigQueryWriter(target, BigQueryTable("T", "d", "T", (), (), (), ()), patience=0)
-        with pytest.raises(SinkError, match="cannot write table"):
+        with pytest.raises(DestinationUnavailableError, match="cannot write table"):
             writer.append(writer.default_stream, DescriptorProto(), [b""])
         assert ended.wait(60), "the call is cancelled"
     finally:
