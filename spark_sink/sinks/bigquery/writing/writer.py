@@ -190,8 +190,9 @@ class BigQueryWriter:
                         hint="The sink starts again and stops this table, with the repair, if it no longer fits.",
                     ) from None
                 why, hint, _ = reason_of(error, words, code=_storage_code(error))
-                kind = DestinationUnavailableError if isinstance(error, _TRANSIENT) else SinkError
-                raise kind(f"{what}: {why}", hint=hint) from None
+                if isinstance(error, _TRANSIENT):
+                    raise DestinationUnavailableError(f"{what}: {why}", hint=hint) from None
+                raise SinkError(f"{what}: {why}", hint=hint) from None
 
     def _is_transient(self, error: BaseException) -> bool:
         """True if the error is transient: also if the Storage Write API does not know a new table or column yet."""
