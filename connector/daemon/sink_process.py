@@ -257,9 +257,10 @@ class SinkProcess:
                 return
             if not ended.is_transient or self._is_over() or attempt >= self._patience.attempts:
                 raise _error(self._as.name, ended, attempt)
-            self._metrics.sink_restarted()
+            why = ended.reason or f"code {ended.code}, and no reason was given"
+            self._metrics.sink_restarted(why)
             if self._as.spool is not None and self._as.what == SINK:  # no process of the sink writes its report now
-                await asyncio.to_thread(record_restart, self._as.spool, self._as.subject, time.time_ns())
+                await asyncio.to_thread(record_restart, self._as.spool, self._as.subject, time.time_ns(), why)
             cause = Cause(
                 f"{self._as.name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT
             )

@@ -68,6 +68,7 @@ class SinkReport(BaseModel):
         failure: the error with which the sink has ended; None once it delivers again.
         restarts: times that its process has ended with a transient error and was restarted, since the spool began.
         restarted_at: when it last was, in nanoseconds since 1970.
+        restarted_after: the error before, in one line without values of rows; empty if it is not known.
         cut: the newest cut that it has published; None before there was one.
         maintained_at: when it last made the files of a table fewer, or removed old versions of one, in nanoseconds
             since 1970.
@@ -89,6 +90,7 @@ class SinkReport(BaseModel):
     failure: SinkFailure | None = None
     restarts: int = Field(default=0, ge=0)
     restarted_at: Timestamp = 0
+    restarted_after: str = ""
     cut: CutReport | None = None
     maintained_at: Timestamp = 0
     unmaintained: dict[str, str] = Field(default_factory=dict)
@@ -115,9 +117,10 @@ class SinkReport(BaseModel):
         counted = {"refused": self.refused + refused, "incomplete": self.incomplete + incomplete}
         return self.model_copy(update={**counted, "first": first, "stopped": stopped})
 
-    def restarted(self, now: int) -> "SinkReport":
-        """The report after a restart of the sink's process."""
-        return self.model_copy(update={"restarts": self.restarts + 1, "restarted_at": now})
+    def restarted(self, now: int, why: str = "") -> "SinkReport":
+        """The report after a restart of the sink's process, and the error before."""
+        counted = {"restarts": self.restarts + 1, "restarted_at": now, "restarted_after": why}
+        return self.model_copy(update=counted)
 
     def without(self, table: str) -> "SinkReport":
         """The report after a table is no longer stopped."""
@@ -172,9 +175,10 @@ def works_again(spool: Spool, consumer: str) -> None:
 
 
 def restarts(reports: Mapping[str, SinkReport]) -> Mended:
-    """The number of restarts of these sinks' processes, and the time of the last."""
+    """The number of restarts of these sinks' processes, and the time and the cause of the last."""
     times = sum(report.restarts for report in reports.values())
-    return Mended(times, max((report.restarted_at for report in reports.values()), default=0))
+    last = max(reports.values(), key=lambda report: report.restarted_at, default=NOTHING)
+    return Mended(times, last.restarted_at, last.restarted_after)
 
 
 def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
@@ -186,11 +190,18 @@ def write_report(spool: Spool, consumer: str, report: SinkReport) -> None:
     spool.storage.replace(_path(consumer), to_json(report))
 
 
-def record_restart(spool: Spool, consumer: str, now: int) -> None:
-    """Counts a restart of a sink's process in its report; a spool that refuses it prevents no restart."""
+def record_restart(spool: Spool, consumer: str, now: int, why: str) -> None:
+    """Counts a restart of a sink's process in its report; a spool that refuses it prevents no restart.
+
+    Args:
+        spool: the sink's.
+        consumer: the sink.
+        now: Unix nanoseconds.
+        why: the error before, in one line without values of rows.
+    """
     with suppress(SpoolError):
         if spool.storage.exists("spool.json"):
-            write_report(spool, consumer, report_of(spool, consumer).restarted(now))
+            write_report(spool, consumer, report_of(spool, consumer).restarted(now, why))
 
 
 def _path(consumer: str) -> str:

@@ -39,7 +39,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.dead_letters_left,
         holder(metrics),
         Mended(metrics.standstills, metrics.standstill_at),
-        Mended(metrics.sink_restarts, metrics.sink_restart_at),
+        Mended(metrics.sink_restarts, metrics.sink_restart_at, metrics.sink_restart_why),
         retries(metrics, consumers, now),
         metrics.failed_sinks,
         metrics.complete,

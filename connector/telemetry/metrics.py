@@ -87,6 +87,7 @@ class ReaderMetrics:
     worker_restarts: int = 0
     sink_restarts: int = 0
     sink_restart_at: int = 0
+    sink_restart_why: str = ""
     earlier_restarts: int | None = None
     reported_restarts: int = 0
     dead_letters: int = 0
@@ -135,9 +136,10 @@ class ReaderMetrics:
         """The watermark was stalled while Spanner's clock advanced, and queries were restarted."""
         self.standstills, self.standstill_at = self.standstills + 1, time.time_ns()
 
-    def sink_restarted(self) -> None:
-        """The sink's process has ended with a transient error, and is restarted."""
+    def sink_restarted(self, why: str) -> None:
+        """The sink's process has ended with a transient error, ``why`` in one line, and is restarted."""
         self.sink_restarts, self.sink_restart_at = self.sink_restarts + 1, time.time_ns()
+        self.sink_restart_why = why
 
     def reported(self, reports: Mapping[str, SinkReport], *, of_backfills: int = 0) -> None:
         """Takes the newest reports of the sinks, by their names, and how many rows of backfills became dead letters."""
@@ -160,7 +162,7 @@ class ReaderMetrics:
         self.reported_restarts = found.times
         since = found.times - self.earlier_restarts
         if since > self.sink_restarts:
-            self.sink_restarts, self.sink_restart_at = since, found.at
+            self.sink_restarts, self.sink_restart_at, self.sink_restart_why = since, found.at, found.why
 
     def retried(self, code: str) -> None:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""

@@ -69,10 +69,14 @@ class ConsumerLag:
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """The number of problems that were mended since the daemon started, and the time of the last; 0 if none was."""
+    """The number of problems that were mended since the daemon started, and the time of the last; 0 if none was.
+
+    ``why`` is the last one's cause, in one line; empty if it is not known.
+    """
 
     times: int = 0
     at: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,5 +381,8 @@ def _of_mended(facts: Facts) -> Iterator[Alarm]:
         hint = "Spanner broke a promise: the log has the transaction; run `spanner-cdc audit CONFIG`."
         yield Alarm("records_were_late", "WARNING", message, hint)
     if restarts.times and facts.now - restarts.at < _RECENTLY:
-        message = f"the sink was restarted {restarts.times} times, last at {format_rfc3339(restarts.at)}"
-        yield Alarm("sink_restarted", "WARNING", message, "The log has the error of Spark. It continues by itself.")
+        times, last, why = restarts.times, format_rfc3339(restarts.at), restarts.why.rstrip(".")
+        message = f"the sink was restarted {times} times, last at {last}"
+        if why:
+            message = f"the sink was restarted {times} times, last at {last}, after: {why}"
+        yield Alarm("sink_restarted", "WARNING", message, "The log has more of it. It continues by itself.")

@@ -31,6 +31,7 @@ async def test_a_sink_that_ends_with_a_transient_error_is_restarted_and_counted(
     runs = Runs(tmp_path, TRANSIENT, "killed", TRANSIENT, 0)
     await runs.process().run()
     assert (runs.number, runs.metrics.sink_restarts) == (4, 3)
+    assert runs.metrics.sink_restart_why == "reason 2"
 
 
 @in_a_loop

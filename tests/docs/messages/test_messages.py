@@ -25,4 +25,4 @@ def test_texts_are_found_where_a_name_stands_for_them_and_in_both_branches() -> 
     assert any("corrupt file …" in text for text in texts)  # something put in
     assert {one.kind for one in alarms()} >= {"clock_off", "dead_letters", "sink_restarted"}
     (restarted,) = (one for one in alarms() if one.kind == "sink_restarted")
-    assert restarted.text == "the sink was restarted … times, last at …"
+    assert restarted.text == "the sink was restarted … times, last at …, after: …"

@@ -87,6 +87,7 @@ def test_what_is_unknown_raises_no_alarm() -> None:
         (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
         (replace(WELL, late=Mended(2, NOW - SECOND)), "records_were_late", "stopped the reader 2 times, last at"),
         (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
+        (replace(WELL, sink_restarts=Mended(1, NOW, "the JVM died.")), "sink_restarted", "Z, after: the JVM died"),
         (
             replace(WELL, consumers=[ConsumerLag("files", NOW - 900 * SECOND, 7)]),
             "consumer_behind",
@@ -227,7 +228,7 @@ def test_restarts_are_counted_from_the_first_on_after_a_sink_was_forgotten() -> 
     for at in range(3, 6):
         metrics.reported({"other": other})
         counted.append(metrics.sink_restarts)
-        other = other.restarted(NOW + at)
+        other = other.restarted(NOW + at, "the JVM died")
     metrics.reported({"other": other})
     assert [*counted, metrics.sink_restarts] == [1, 1, 2, 3, 4]
-    assert metrics.sink_restart_at == NOW + 5
+    assert (metrics.sink_restart_at, metrics.sink_restart_why) == (NOW + 5, "the JVM died")
