@@ -11,6 +11,7 @@ import click
 
 from tests.breakages import destinations, source, storage
 from tests.breakages.breakage import Breakage, Exercised
+from tests.breakages.night import keep
 from tests.breakages.page import PAGE, page
 
 BREAKAGES = (*source.BREAKAGES, *storage.BREAKAGES, *destinations.BREAKAGES)
@@ -20,8 +21,13 @@ BREAKAGES = (*source.BREAKAGES, *storage.BREAKAGES, *destinations.BREAKAGES)
 @click.option("--only", help="Breakages whose names contain this; the page keeps the others.")
 @click.option("--draw", type=click.IntRange(1), help="So many, drawn at random; the page keeps the others.")
 @click.option("--seed", default=0, show_default=True, help="Of the draw.")
+@click.option(
+    "--night",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for what a person sees of each, numbered and without its name; answers.txt has the names.",
+)
 @click.option("--at-a-time", default=3, show_default=True, help="How many services are broken at a time.")
-def main(*, only: str | None, draw: int | None, seed: int, at_a_time: int) -> None:
+def main(*, only: str | None, draw: int | None, seed: int, night: Path | None, at_a_time: int) -> None:
     """Breaks a running service in every way, and writes the page."""
     chosen = [breakage for breakage in BREAKAGES if only is None or only.lower() in breakage.name.lower()]
     if draw is not None:
@@ -32,6 +38,8 @@ def main(*, only: str | None, draw: int | None, seed: int, at_a_time: int) -> No
         faults = one.faults()
         failed = failed or bool(faults)
         exercised.append(one)
+        if night is not None:
+            keep(one, night, len(exercised))
         click.echo(f"{one.breakage.name}: {one.seconds:.0f} s: {'; '.join(faults) or 'named'}")
         if faults:
             click.echo(

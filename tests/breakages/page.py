@@ -19,7 +19,9 @@ by the line with which the service ends. Then page, `/readyz`, metrics, `status`
 `python -m tests.breakages` exercises all of them in a quarter of an hour, and makes this page; a usual test run
 repeats some of them, with shorter times until an alarm.
 
-`python -m tests.breakages --draw 10 --seed N` is a night's exercise: ten of them, drawn at random.
+`python -m tests.breakages --draw 10 --seed N --night FOLDER` is a night's exercise: ten of them, drawn at random.
+The folder has the picture of each page and what `status` printed, by numbers. Who finds the causes from these alone
+compares them with `answers.txt` afterwards.
 
 An alarm of lag waits for five minutes of it, so those scenes begin a quarter of an hour after the breakage. A warning
 leaves the exit code of `status` at 0, because the daemon itself can do nothing better. What only a person can conclude:

@@ -40,6 +40,7 @@ class Seen:
     """The state of a service as it was seen at one time.
 
     Attributes:
+        page: the document that the page shows; None without a page.
         alarms: the page's alarms, severity and name; None without a page.
         headline: the page's; empty without one.
         ready: the status and text of ``/readyz``; None without a page.
@@ -50,6 +51,7 @@ class Seen:
         log: everything that it has written to stderr.
     """
 
+    page: Mapping[str, Any] | None
     alarms: list[tuple[str, str]] | None
     headline: str
     ready: tuple[int, str] | None
@@ -122,8 +124,10 @@ class Service:
         """The present state by page, command, probe, metrics, process and log."""
         page, ready, metrics = self.get("/api/status"), self.get("/readyz"), self.get("/metrics")
         done = run_command("status", self.config)
-        health: dict[str, Any] = json.loads(page[1])["health"] if page else {"alarms": [], "summary": ""}
+        document: dict[str, Any] | None = json.loads(page[1]) if page else None
+        health: dict[str, Any] = document["health"] if document else {"alarms": [], "summary": ""}
         return Seen(
+            page=document,
             alarms=[(alarm["severity"], alarm["name"]) for alarm in health["alarms"]] if page else None,
             headline=health["summary"],
             ready=(ready[0], ready[1].strip()) if ready else None,
