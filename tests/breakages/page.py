@@ -75,6 +75,11 @@ def _parts(text: str) -> Iterator[tuple[str, str, str]]:
         yield name, rows[name], f"## {section.rstrip()}\n"
 
 
+def sections_of(text: str) -> dict[str, str]:
+    """The sections of a page, by breakage."""
+    return {name: section for name, _, section in _parts(text)}
+
+
 def rows_of(text: str) -> dict[str, list[str]]:
     """The rows of a page's first table, by breakage."""
     table = text.partition("|---|---|---|---|---|---|\n")[2].partition("\n\n")[0]

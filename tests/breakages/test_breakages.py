@@ -1,12 +1,13 @@
 """A short form of ``python -m tests.breakages``, with shorter times until an alarm, and the page that it makes."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.breakages import breakage, service
 from tests.breakages.__main__ import BREAKAGES, drawn, exercise
-from tests.breakages.page import PAGE, cells, rows_of
+from tests.breakages.page import PAGE, cells, rows_of, sections_of, stable
 
 SHORT = [one for one in BREAKAGES if one.short]
 
@@ -30,6 +31,17 @@ def test_the_page_has_each_breakage_and_no_cell_says_that_all_is_well() -> None:
         assert alarm, name
         warns = alarm in ("`consumer_behind`", "`second_daemon`")
         assert warns or (status, ready) != ("0", "200"), name
+
+
+def test_the_section_of_each_breakage_has_what_is_done_and_names_the_cause_where_people_look() -> None:
+    sections = sections_of(PAGE.read_text())
+    for one in BREAKAGES:
+        lines = sections[one.name].splitlines()
+        assert one.done in lines
+        says = stable(one.says, Path("/no-folder"))
+        seen = {what: line for line in lines for what in ("page", "`status`", "log") if line.startswith(f"| {what} |")}
+        assert says in seen["`status`"], one.name
+        assert says in seen["log" if "no answer" in seen["page"] else "page"], one.name
 
 
 def test_a_draw_is_the_same_for_a_seed_and_has_no_breakage_twice() -> None:
