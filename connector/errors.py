@@ -23,6 +23,9 @@ NOT_RELOADED = 5
 REASON_TO = "SPANNER_CDC_REASON_TO"
 """The environment variable with the file descriptor to which a sink's process writes why it ends with an error."""
 
+UNANSWERED = "unanswered"
+"""The line before the reason if what the sink needs has not answered for as long as a process asks for it."""
+
 
 class SpannerCdcError(Exception):
     """An error whose text is one line; ``hint`` says what to do."""

@@ -222,13 +222,14 @@ def is_own(error: BaseException) -> bool:
     return isinstance(error, SpannerCdcError) or _LINE.search(text_of(error)) is not None
 
 
+_UNANSWERED = frozenset(
+    kind.__name__ for kind in (DestinationUnavailableError, StorageUnavailableError, UnreachableError)
+)
 _CODES = {
     PermanentError.__name__: FAILED_PERMANENTLY,
     AlteredTableError.__name__: TRANSIENT,
-    DestinationUnavailableError.__name__: TRANSIENT,
     SpoolInUseError.__name__: TRANSIENT,
-    StorageUnavailableError.__name__: TRANSIENT,
-    UnreachableError.__name__: TRANSIENT,
+    **dict.fromkeys(_UNANSWERED, TRANSIENT),
 }
 """The exit codes of a sink's process; for a command, which nobody restarts, some are usual errors."""
 
@@ -236,6 +237,11 @@ _CODES = {
 def own_exit_code(error: BaseException) -> int | None:
     """The exit code of an error of the connector or a sink, which Spark may have wrapped, if its kind decides that."""
     return _CODES.get(_own_kind(error))
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """True if a service has not answered for as long as it was asked; Spark may have wrapped the error."""
+    return _own_kind(error) in _UNANSWERED
 
 
 def _own_kind(error: BaseException) -> str:

@@ -29,13 +29,13 @@ from connector.config.destination import check_kept
 from connector.config.loading import Config, load
 from connector.config.sink_start import check_start
 from connector.config.spark_checkpoint import check_checkpoint
-from connector.errors import REASON_TO, TRANSIENT, SpoolInUseError
+from connector.errors import REASON_TO, TRANSIENT, UNANSWERED, SpoolInUseError
 from connector.output import lines_of_json
 from connector.spool.consumers import sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import works_again
 from connector.telemetry.spans import span
-from spark_sink.errors import PermanentError, SinkError, clear_line
+from spark_sink.errors import PermanentError, SinkError, clear_line, is_unanswered
 from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.idling import awaited
 from spark_sink.own_command import configure_log
@@ -122,17 +122,17 @@ def guarded(work: Callable[[Events], None], *, verbose: bool) -> int:
             exit_code=code,
             is_transient=code == TRANSIENT,
         )
-        _give_reason(line)
+        _give_reason(f"{UNANSWERED}\n{line}" if is_unanswered(error) else line)
         return code
     return 0
 
 
-def _give_reason(line: str) -> None:
+def _give_reason(lines: str) -> None:
     """Writes the reason for an error to the parent process, which reports it."""
     descriptor = os.environ.get(REASON_TO, "")
     if descriptor.isdecimal():
         with suppress(OSError):
-            os.write(int(descriptor), line.encode()[:1024])
+            os.write(int(descriptor), lines.encode()[:1024])
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from connector.core.health.retries import SINK, Cause
+from connector.core.health.retries import LASTING, SINK, Cause
 from connector.core.timestamps import SECOND
 from connector.errors import (
     FAILED_PERMANENTLY,
     REASON_TO,
     TRANSIENT,
+    UNANSWERED,
     ConfigurationError,
     DataLostError,
     SpannerCdcError,
@@ -88,6 +89,7 @@ class Patience:
 class _Ended:
     code: int
     reason: str
+    is_unanswered: bool = False
 
     @property
     def is_transient(self) -> bool:
@@ -264,9 +266,7 @@ class SinkProcess:
             cause = Cause(
                 f"{self._as.name} ends with errors and is restarted", f"code {ended.code}", ended.reason, _HINT
             )
-            self._metrics.failing.failed(
-                self._as.what, cause, time.time_ns(), subject=self._as.subject, part=self._as.part, proof=_PROOF
-            )
+            self._failed(cause, lasted=LASTING if ended.is_unanswered else 0)
             await asyncio.to_thread(self._report)
             pause = self._patience.pause(attempt)
             _log.warning(
@@ -281,6 +281,14 @@ class SinkProcess:
             await self._wait(pause)
             if self._is_over():
                 return
+
+    def _failed(self, cause: Cause, *, lasted: int) -> None:
+        """Notes that the process has failed, which is an alarm at once if it had not worked for long before."""
+        now = time.time_ns()
+        for at in (now - lasted, now) if lasted else (now,):
+            self._metrics.failing.failed(
+                self._as.what, cause, at, subject=self._as.subject, part=self._as.part, proof=_PROOF
+            )
 
     async def _heal(self, before: int) -> None:
         """Ends the alarm of a process that fails, once the next one has made progress."""
@@ -333,7 +341,7 @@ class SinkProcess:
             finally:
                 os.close(writing)
             code = await self._supervised(process)
-            return _Ended(code, _read(reading))
+            return _Ended(code, *_read(reading))
         finally:
             os.close(reading)
 
@@ -392,12 +400,16 @@ async def _waits(*events: Callable[[], Coroutine[object, object, object]]) -> As
             task.cancel()
 
 
-def _read(reading: int) -> str:
-    """The reason that the sink has written; does not block, because a child of it may still hold the other end."""
+def _read(reading: int) -> tuple[str, bool]:
+    """The reason that the sink has written, and whether it got no answer for long.
+
+    Does not block, because a child of the sink may still hold the other end.
+    """
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
-        return os.read(reading, _LONGEST_REASON).decode(errors="replace").strip().rpartition("\n")[2]
-    return ""
+        before, _, reason = os.read(reading, _LONGEST_REASON).decode(errors="replace").strip().rpartition("\n")
+        return reason, before.rpartition("\n")[2] == UNANSWERED
+    return "", False
 
 
 def _error(name: str, ended: _Ended, attempt: int) -> SinkProcessError:

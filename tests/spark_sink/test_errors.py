@@ -24,7 +24,15 @@ from connector.errors import (
     TakenOverError,
     UnreachableError,
 )
-from spark_sink.errors import DestinationUnavailableError, SinkError, clear_line, is_of_statement, is_own, is_permanent
+from spark_sink.errors import (
+    DestinationUnavailableError,
+    SinkError,
+    clear_line,
+    is_of_statement,
+    is_own,
+    is_permanent,
+    is_unanswered,
+)
 from spark_sink.failures import SPARK_ERRORS, Meaning, code_of, line_and_code, meaning_of
 from spark_sink.run import _final_if_permanent
 
@@ -158,6 +166,8 @@ def test_a_lock_that_another_process_holds_and_a_silent_service_are_retried() ->
         silent = PySparkException(f"{WORKER}\n{kind.__module__}.{kind.__name__}: Cloud Storage answers 503")
         assert [code_of(error) for error in (silent, kind("x"))] == [TRANSIENT, TRANSIENT]
         assert kind("x").exit_code == 1  # of a command, which nobody restarts
+        assert is_unanswered(silent)
+    assert not is_unanswered(wrapped)
     assert [code_of(error) for error in (wrapped, SpoolInUseError(held))] == [TRANSIENT, TRANSIENT]
     assert clear_line(wrapped) == held
 

@@ -31,6 +31,9 @@ if code.startswith("waits"):
 if code.startswith("left"):
     code = code.removeprefix("left")
     os.write(int(os.environ["%s"]), b"something is left\\n")
+if code.startswith("unanswered"):
+    code = code.removeprefix("unanswered")
+    os.write(int(os.environ["%s"]), b"unanswered\\n")
 if code == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     (folder / "deaf").write_text(str(os.getpid()))
@@ -56,7 +59,7 @@ class Runs:
         self, folder: Path, *codes: str | int, epochs: Callable[[], int] = lambda: 0, is_done: bool = True
     ) -> None:
         (folder / "codes").write_text(" ".join(map(str, codes)))
-        (folder / "stub.py").write_text(STUB % (REASON_TO, REASON_TO))
+        (folder / "stub.py").write_text(STUB % (REASON_TO, REASON_TO, REASON_TO))
         self.folder = folder
         self.command = [sys.executable, str(folder / "stub.py"), str(folder)]
         self.stop = StopRequest(drain_timeout=60 * SECOND)

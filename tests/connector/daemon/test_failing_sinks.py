@@ -55,6 +55,28 @@ async def test_a_sink_that_is_restarted_again_and_again_is_an_alarm_until_it_mak
     await running
 
 
+@in_a_loop
+async def test_a_sink_that_is_restarted_because_a_service_was_silent_for_long_is_an_alarm_at_once(
+    tmp_path: Path,
+) -> None:
+    def failing() -> list[str]:
+        return [str(retry.cause) for retry in runs.metrics.failing.lasting(time.time_ns())]
+
+    for code, expected in (
+        (f"unanswered{TRANSIENT}", ["the Spark sink ends with errors and is restarted (code 75: reason 0)"]),
+        (TRANSIENT, []),
+    ):
+        (tmp_path / str(code)).mkdir()
+        runs = Runs(tmp_path / str(code), code, "waits0")
+        process = runs.process()
+        running = asyncio.create_task(process.run())
+        while runs.number < 2:  # noqa: ASYNC110 - a file of another process
+            await asyncio.sleep(0.01)
+        assert failing() == expected
+        process.finish(again=False)
+        await running
+
+
 def with_a_spool(config: Config) -> Spool:
     spool = Spool.at(config.spool.path)
     initialize(spool, config.source.name, time.time_ns(), "now", [], default_schema="d", before=None)
