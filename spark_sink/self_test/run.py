@@ -143,8 +143,8 @@ class SelfTest:
             test.write()
             if KEYS in test.streams:
                 test.write_unwatched()
-            end = test.now()
-            ended = {kind: daemon.finish(end) for kind, daemon in daemons.items()}
+            end, last = test.now(), test.committed[-1].timestamp
+            ended = {kind: daemon.finish(last) for kind, daemon in daemons.items()}
         for kind, done in ended.items():
             if done.code:
                 reading.failed(f"daemon of the stream {kind}", done)
