@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import Emulator, connect
 from spark_sink.self_test import __main__ as command
-from spark_sink.self_test import database
-from spark_sink.self_test.probes import change_stream
-from spark_sink.self_test.reading import StreamReading
-from spark_sink.self_test.values import Limits
 from tests.connector.spanner.omni.relayed import context_of, relayed
 from tests.connector.spanner.omni.served import Authority
-from tests.integration.servers import emulator as emulator
 
 pytestmark = pytest.mark.emulator
 
@@ -30,25 +24,6 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture
-def default_instance(emulator: Emulator) -> Iterator[str]:
-    """The address of a server that has the one instance of Omni."""
-    client = connect(emulator.host, "default")
-    instance = client.instance("default", f"{client.project_name}/instanceConfigs/emulator-config", node_count=1)
-    instance.create().result(timeout=60)
-    yield emulator.host
-    assert list(instance.list_databases()) == []
-    instance.delete()
-
-
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is known to be an emulator only here: it keeps no tags, and some values end it."""
-    monkeypatch.setattr(change_stream, "WATCHED", 0.5)
-    monkeypatch.setattr(StreamReading, "is_emulated", property(lambda _: True))
-    monkeypatch.setattr(database, "Limits", lambda _, digits: Limits(True, digits))
 
 
 @pytest.mark.usefixtures("emulated")

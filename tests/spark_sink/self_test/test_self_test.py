@@ -16,7 +16,6 @@ from spark_sink.self_test.probes import change_stream
 from spark_sink.self_test.reading import StreamReading
 from spark_sink.self_test.run import SelfTest
 from tests.integration.commands import Background
-from tests.integration.servers import emulator as emulator
 
 pytestmark = pytest.mark.emulator
 
