@@ -5,6 +5,7 @@ which socket. After it standard output is Conduit's log, as standard error is: t
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from connector.errors import ConfigurationError
@@ -15,6 +16,8 @@ _COOKIE_VALUE = "204e8e812c3a1bb73b838928c575b42a105dd2e9aa449be481bc4590486df53
 
 _VERSIONS, _CERTIFICATE, _FOLDER = "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_CLIENT_CERT", "PLUGIN_UNIX_SOCKET_DIR"
 _LEVEL = "CONDUIT_CONNECTOR_LOG_LEVEL"
+_UTILITIES, _TOKEN = "CONDUIT_CONNECTOR_UTILITIES_GRPC_TARGET", "CONDUIT_CONNECTOR_TOKEN"
+_CONNECTOR = "CONDUIT_CONNECTOR_ID"
 _PROTOCOL = "2"
 """The version of Conduit's connector protocol."""
 
@@ -22,6 +25,21 @@ _NOT_BY_CONDUIT = (
     "serve is started by Conduit: put an executable file that runs `exec spanner-cdc serve` into the folder of its"
     " connectors (conduit run --connectors.path)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Utilities:
+    """Conduit's services for its plugins.
+
+    Attributes:
+        target: their address.
+        token: what this plugin's calls are accepted by.
+        connector: the id of the connector that this plugin is started for; empty if Conduit does not say it.
+    """
+
+    target: str
+    token: str
+    connector: str
 
 
 def check_started_by_conduit(environment: Mapping[str, str]) -> None:
@@ -55,6 +73,12 @@ def socket_parent(environment: Mapping[str, str]) -> str | None:
 def line(socket: Path) -> str:
     """The line that says where the plugin listens."""
     return f"1|{_PROTOCOL}|unix|{socket}|grpc|\n"
+
+
+def utilities(environment: Mapping[str, str]) -> Utilities | None:
+    """Conduit's services; None for a Conduit that has none."""
+    target = environment.get(_UTILITIES)
+    return Utilities(target, environment.get(_TOKEN, ""), environment.get(_CONNECTOR, "")) if target else None
 
 
 def wants_details(environment: Mapping[str, str]) -> bool:

@@ -1,8 +1,8 @@
 """The messages of Conduit's connector protocol, version 2, without generated code.
 
-They are defined by ``proto/connector/v2`` of ConduitIO/conduit-connector-protocol and ``proto/config/v1`` of
-ConduitIO/conduit-commons. What is sent has the numbers of fields, and no names: here each message has a short name of
-its own, and an enum is an integer.
+They are defined by ``proto/connector/v2`` and ``proto/connutils/v1`` of ConduitIO/conduit-connector-protocol, and by
+``proto/config/v1`` and ``proto/schema/v1`` of ConduitIO/conduit-commons. What is sent has the numbers of fields, and no
+names: here each message has a short name of its own, and an enum is an integer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from connector.envelope.opencdc import OpenCdcRecord
-from connector.envelope.opencdc_protobuf import delimited
+from connector.envelope.opencdc_protobuf import EncodedRecord, delimited
 
 _PACKAGE = "connector.v2"
 _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
@@ -38,6 +38,9 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "source_params": (7, "map Parameter"),
     },
     "Specified": {"specification": (1, "Specification")},
+    "SchemaCreation": {"subject": (1, "string"), "type": (2, "int32"), "bytes": (3, "bytes")},
+    "Schema": {"subject": (1, "string"), "version": (2, "int32")},
+    "SchemaCreated": {"schema": (1, "Schema")},
 }
 """The fields of each message: number and type."""
 
@@ -84,8 +87,10 @@ Opening = _CLASSES["Opening"]
 Acknowledgement = _CLASSES["Acknowledgement"]
 Stopped = _CLASSES["Stopped"]
 Specified = _CLASSES["Specified"]
+SchemaCreation = _CLASSES["SchemaCreation"]
+SchemaCreated = _CLASSES["SchemaCreated"]
 
 
-def records_message(records: Iterable[OpenCdcRecord]) -> bytes:
+def records_message(records: Iterable[OpenCdcRecord | EncodedRecord]) -> bytes:
     """``Source.Run.Response`` with these records."""
     return b"".join(_RECORDS + delimited(record) for record in records)

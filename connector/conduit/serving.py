@@ -58,7 +58,7 @@ async def serve() -> None:
 @asynccontextmanager
 async def _served(socket: Path, ending: asyncio.Event) -> AsyncIterator[None]:
     server = grpc.aio.server(options=_MESSAGE_SIZE)
-    source = SourcePlugin()
+    source = SourcePlugin(handshake.utilities(os.environ))
     services = {
         "connector.v2.SpecifierPlugin": {"Specify": _unary(_specify)},
         "connector.v2.SourcePlugin": {

@@ -23,10 +23,12 @@ from connector.errors import ConfigurationError
 NAME = "spanner-cdc"
 """The plugin's name in a pipeline: ``standalone:spanner-cdc``."""
 
-_TYPE_STRING, _TYPE_INT, _TYPE_DURATION = 1, 2, 6
+_TYPE_STRING, _TYPE_INT, _TYPE_BOOL, _TYPE_DURATION = 1, 2, 4, 6
 _REQUIRED = 1
 
 _ENCRYPTED = "tls.enabled"
+_KEYS, _PAYLOADS = "sdk.schema.extract.key.enabled", "sdk.schema.extract.payload.enabled"
+"""The names that these settings have in connectors which use Conduit's SDK."""
 
 _GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000}  # both of Go's micro signs
 _GO_UNITS |= {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
@@ -83,7 +85,42 @@ SETTINGS: Mapping[str, Setting] = {
     "tls.key": Setting("The file with the private key of that certificate."),
     "token_file": Setting("The file with the token of a user of Spanner Omni."),
     "emulator_host": Setting("An emulator's address, HOST:PORT; else that of SPANNER_EMULATOR_HOST."),
+    _KEYS: Setting("Registers the schemas of keys, and encodes keys by them.", default="false", kind=_TYPE_BOOL),
+    _PAYLOADS: Setting(
+        "Registers the schemas of payloads, and encodes payloads by them.", default="false", kind=_TYPE_BOOL
+    ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The parts of records that are encoded by schemas of Conduit's registry."""
+
+    keys: bool = False
+    payloads: bool = False
+
+    def __bool__(self) -> bool:
+        return self.keys or self.payloads
+
+
+def schemas_of(settings: Mapping[str, str], *, offered: bool) -> Schemas:
+    """The schemas that a pipeline's settings, which were checked, switch on.
+
+    Args:
+        settings: the settings.
+        offered: whether Conduit has a schema service.
+
+    Raises:
+        ConfigurationError: it has none, and something is to be encoded.
+    """
+    wanted = [name for name in (_KEYS, _PAYLOADS) if _truth(settings.get(name, ""))]
+    if wanted and not offered:
+        raise ConfigurationError([f"{name}: this Conduit has no schema service" for name in wanted])
+    return Schemas(keys=_KEYS in wanted, payloads=_PAYLOADS in wanted)
+
+
+def _truth(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.strip().lower())
 
 
 def configuration_of(settings: Mapping[str, str]) -> Config:
@@ -108,9 +145,14 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
         except ValueError:
             errors.append(f"start: {start!r} is not a valid timestamp: write it like 2026-01-31T12:00:00Z")
     node: dict[str, object] = {"workers": "1"}
+    errors += [
+        f"{name}: {given[name]!r} is neither true nor false"
+        for name in (_ENCRYPTED, _KEYS, _PAYLOADS)
+        if name in given and _truth(given[name]) is None
+    ]
     _encrypt(given, node, errors)
     for name, value in given.items():
-        if name in SETTINGS and name != _ENCRYPTED:
+        if name in SETTINGS and name not in (_ENCRYPTED, _KEYS, _PAYLOADS):
             section, _, option = name.rpartition(".")
             inner = node.setdefault(section, {}) if section else node
             assert isinstance(inner, dict)
@@ -128,12 +170,10 @@ def configuration_of(settings: Mapping[str, str]) -> Config:
 
 def _encrypt(given: Mapping[str, str], node: dict[str, object], errors: list[str]) -> None:
     """A connection without any file is encrypted by a setting of its own: settings are texts."""
-    wanted = given.get(_ENCRYPTED, "").lower()
-    if wanted not in ("", "true", "false"):
-        errors.append(f"{_ENCRYPTED}: {wanted!r} is neither true nor false")
-    elif wanted == "true":
+    wanted = _truth(given.get(_ENCRYPTED, ""))
+    if wanted:
         node["tls"] = {}
-    elif wanted == "false" and (
+    elif wanted is False and (
         others := sorted(name for name in given if name.startswith("tls.") and name != _ENCRYPTED)
     ):
         errors.append(f"{_ENCRYPTED}: it is false, and {others[0]} is given: omit one of them")

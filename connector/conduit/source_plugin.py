@@ -9,16 +9,20 @@ before, so the reader waits, and holds Spanner back.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import NoReturn, Protocol
 
 import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
+from connector.conduit.handshake import Utilities
 from connector.conduit.messages import Empty, Stopped, records_message
 from connector.conduit.reasons import reason_of
-from connector.conduit.settings import configuration_of, resumed
+from connector.conduit.schema_encoder import SchemaEncoder
+from connector.conduit.schema_service import SchemaService
+from connector.conduit.settings import Schemas, configuration_of, resumed, schemas_of
 from connector.config.loading import Config
 from connector.core.byte_columns import ends_of, slices_of
 from connector.core.epoch import SealedEpoch
@@ -26,6 +30,7 @@ from connector.core.partitions import CutPartition
 from connector.core.position import Position
 from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
+from connector.envelope.opencdc_protobuf import EncodedRecord
 from connector.errors import ConfigurationError
 from connector.log import Log, whereabouts
 from connector.reader.change_stream import OpenStream
@@ -55,9 +60,15 @@ class Context(Protocol):
 
 
 class SourcePlugin:
-    """The source."""
+    """The source.
 
-    def __init__(self) -> None:
+    Args:
+        utilities: Conduit's services, among them that of schemas; None if it has none.
+    """
+
+    def __init__(self, utilities: Utilities | None = None) -> None:
+        self._utilities = utilities
+        self._schemas = Schemas()
         self._config: Config | None = None
         self._after: Position | None = None
         self._stop: StopRequest | None = None
@@ -70,7 +81,9 @@ class SourcePlugin:
     async def configure(self, request: Message, context: Context) -> Message:
         """Checks the settings; ends the call with their faults, if there are any."""
         try:
-            self._config = configuration_of(dict(request.config))
+            settings = dict(request.config)
+            self._config = configuration_of(settings)
+            self._schemas = schemas_of(settings, offered=self._utilities is not None)
         except ConfigurationError as error:
             _log.error("the settings are refused", why=str(error))  # a pipeline's error is empty while Conduit retries
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -149,10 +162,25 @@ class SourcePlugin:
                 raise
 
         def sender(stream: OpenStream) -> "RecordSender":
-            return RecordSender(EventRows(stream, config.envelope, after=self._after), send)
+            rows = EventRows(stream, config.envelope, after=self._after)
+            encoder = SchemaEncoder(rows.registry, service, self._schemas) if service is not None else None
+            return RecordSender(rows, send, encoder)
 
         resumed = self._after is not None
-        await read_unspooled(config.source, sender, stop, resumed=resumed)
+        async with self._schema_service() as service:
+            await read_unspooled(config.source, sender, stop, resumed=resumed)
+
+    @asynccontextmanager
+    async def _schema_service(self) -> AsyncIterator[SchemaService | None]:
+        """Conduit's schema service; None where nothing is to be encoded."""
+        if self._utilities is None or not self._schemas:
+            yield None
+            return
+        service = SchemaService(self._utilities)
+        try:
+            yield service
+        finally:
+            await service.close()
 
     async def _acknowledge(self, requests: AsyncIterator[Message]) -> None:
         async for request in requests:
@@ -171,12 +199,14 @@ class RecordSender:
     Args:
         rows: makes the envelope's columns.
         send: sends a message.
+        encoder: encodes keys or payloads by schemas; without it both are structured data.
     """
 
-    def __init__(self, rows: EventRows, send: Send) -> None:
+    def __init__(self, rows: EventRows, send: Send, encoder: SchemaEncoder | None = None) -> None:
         self._rows = rows
         self._send = send
-        self._records = OpenCdcWriter(rows.registry.by_key).records
+        self._encoder = encoder
+        self._writer = OpenCdcWriter(rows.registry.by_key)
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """There is always room: :meth:`deliver` waits for Conduit."""
@@ -186,16 +216,19 @@ class RecordSender:
         """Sends the epoch's records; returns when gRPC has taken them.
 
         Raises:
-            SpannerCdcError: Spanner does not give a new table's key, or a value does not match its type.
+            SpannerCdcError: Spanner does not give a new table's key, a value does not match its type, or Conduit does
+                not register a schema.
         """
         await self._rows.learn(epoch)
         rows = await asyncio.to_thread(self._rows.of, epoch)
         for part in parts(rows) if rows is not None else ():
-            await self._send(*await asyncio.to_thread(self._message, part))
+            records = await self._records(part)
+            await self._send(await asyncio.to_thread(records_message, records), records[-1].position)
 
-    def _message(self, rows: pa.RecordBatch) -> tuple[bytes, bytes]:
-        records: list[OpenCdcRecord] = list(self._records(rows))
-        return records_message(records), records[-1].position
+    async def _records(self, rows: pa.RecordBatch) -> Sequence[OpenCdcRecord | EncodedRecord]:
+        if self._encoder is not None:
+            return await self._encoder.records(rows)
+        return await asyncio.to_thread(lambda: list(self._writer.records(rows)))
 
 
 def parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -67,10 +67,14 @@ class OpenCdcWriter:
 
     Args:
         schema_of: returns the schema with a schema key.
+        converter_of: returns the converter of a type; by default :func:`converter`.
     """
 
-    def __init__(self, schema_of: Callable[[str], TableSchema]) -> None:
+    def __init__(
+        self, schema_of: Callable[[str], TableSchema], converter_of: Callable[[str], Converter] | None = None
+    ) -> None:
         self._schema_of = schema_of
+        self._converter_of = converter_of or converter
         self._converters: dict[str, dict[str, Converter]] = {}
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -85,6 +89,15 @@ class OpenCdcWriter:
             EventError: OpenCDC has no operation for a mod type, a payload is not a JSON object, or a value does not
                 match its type; with its table, column, commit and transaction.
         """
+        return self._records(batch, self.values)
+
+    def captured(self, batch: pa.RecordBatch) -> Iterator[OpenCdcRecord]:
+        """As :meth:`records`, with values as Spanner's JSON has them: :meth:`converted` converts those of a row."""
+        return self._records(batch, lambda text, _: json_object(text))
+
+    def _records(
+        self, batch: pa.RecordBatch, values_of: Callable[[str, str], dict[str, object]]
+    ) -> Iterator[OpenCdcRecord]:
         source = batch.column("source_metadata")
         keys = pc.struct_field(source, "primary_keys").to_pylist()
         for row, (position, mod_type, snapshot, metadata, schema_key, key, payload, before) in enumerate(
@@ -102,8 +115,8 @@ class OpenCdcWriter:
         ):
             try:
                 operation = "snapshot" if snapshot and mod_type == "INSERT" else _operation(mod_type)
-                values = self.values(payload, schema_key)
-                old = None if before is None or operation == "create" else self.values(before, schema_key)
+                values = values_of(payload, schema_key)
+                old = None if before is None or operation == "create" else values_of(before, schema_key)
             except EventError as error:
                 raise of_row(error, batch, row) from None
             yield OpenCdcRecord(
@@ -121,8 +134,15 @@ class OpenCdcWriter:
         Raises:
             EventError: the text is not a JSON object, or a value does not match its type; with its column.
         """
+        return self.converted(json_object(text), schema_key)
+
+    def converted(self, row: dict[str, object], schema_key: str) -> dict[str, object]:
+        """The row with its values converted in place.
+
+        Raises:
+            EventError: a value does not match its type; with its column.
+        """
         converters = self._of(schema_key)
-        row = json_object(text)
         name = ""
         try:
             for name, value in row.items():
@@ -137,7 +157,7 @@ class OpenCdcWriter:
     def _of(self, schema_key: str) -> dict[str, Converter]:
         known = self._converters.get(schema_key)
         if known is None:
-            known = {column.name: converter(column.type) for column in self._schema_of(schema_key).columns}
+            known = {column.name: self._converter_of(column.type) for column in self._schema_of(schema_key).columns}
             self._converters[schema_key] = known
         return known
 

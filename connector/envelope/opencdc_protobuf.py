@@ -5,6 +5,7 @@ messages, each after its length as a varint, which protobuf's libraries call del
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
@@ -65,7 +66,23 @@ RecordMessage = _record_class()
 """The class of the message."""
 
 
-def delimited(record: OpenCdcRecord) -> bytes:
+Data = Mapping[str, object] | bytes
+"""Structured data, or raw data: a row that is encoded by the schema which the record's metadata name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecord:
+    """An OpenCDC record with data of either form."""
+
+    position: bytes
+    operation: str
+    metadata: Mapping[str, str]
+    key: Data
+    before: Data | None
+    after: Data | None
+
+
+def delimited(record: OpenCdcRecord | EncodedRecord) -> bytes:
     """The record's message, preceded by its length as a varint."""
     message = RecordMessage()
     message.position = record.position
@@ -84,7 +101,10 @@ def delimited(record: OpenCdcRecord) -> bytes:
     return _varint(len(data)) + data
 
 
-def _set(data: Message, values: Mapping[str, object]) -> None:
+def _set(data: Message, values: Data) -> None:
+    if isinstance(values, bytes):
+        data.raw_data = values
+        return
     struct = data.structured_data
     struct.SetInParent()
     _set_fields(struct, values)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.conduit.handshake import COOKIE, check_connection, check_started_by_conduit
+from connector.conduit.handshake import COOKIE, Utilities, check_connection, check_started_by_conduit, utilities
 from connector.errors import ConfigurationError
 from tests.integration.conduit.plugins import CONDUIT
 
@@ -28,3 +28,13 @@ def test_who_is_not_conduit_is_refused_in_one_line(environment: dict[str, str]) 
 def test_a_conduit_that_wants_another_connection_is_refused_in_one_line(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         check_connection({**CONDUIT, **given})
+
+
+def test_conduit_says_where_its_services_are_or_has_none() -> None:
+    given = {
+        "CONDUIT_CONNECTOR_UTILITIES_GRPC_TARGET": "[::]:41253",
+        "CONDUIT_CONNECTOR_TOKEN": "secret",
+        "CONDUIT_CONNECTOR_ID": "pipeline:source",
+    }
+    assert utilities(CONDUIT | given) == Utilities("[::]:41253", "secret", "pipeline:source")
+    assert utilities(CONDUIT) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.conduit.settings import SETTINGS, configuration_of, resumed, specification
+from connector.conduit.settings import SETTINGS, Schemas, configuration_of, resumed, schemas_of, specification
 from connector.config.sections import SourceConfig
 from connector.core.position import Position
 from connector.core.timestamps import SECOND, format_rfc3339, parse
@@ -16,7 +16,7 @@ def test_a_setting_has_the_name_and_the_default_of_the_configurations_option() -
     for name, about in SETTINGS.items():
         section, _, option = name.rpartition(".")
         fields = SourceConfig.model_fields
-        assert (section if section else option) in fields
+        assert (section if section else option) in fields or name.startswith("sdk.")
         if about.default and name != "workers":
             config = configuration_of({**GIVEN, name: about.default})
             assert config == configuration_of(GIVEN)
@@ -81,6 +81,36 @@ def test_a_heartbeat_is_a_duration_as_conduit_reads_it(heartbeat: str, seconds: 
 def test_a_heartbeat_that_spanner_does_not_take_is_refused(heartbeat: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^heartbeat: "):
         configuration_of({**GIVEN, "heartbeat": heartbeat})
+
+
+KEYS, PAYLOADS = "sdk.schema.extract.key.enabled", "sdk.schema.extract.payload.enabled"
+
+
+@pytest.mark.parametrize(
+    ("given", "schemas"),
+    [
+        ({}, Schemas(keys=False, payloads=False)),
+        ({KEYS: "false", PAYLOADS: ""}, Schemas()),
+        ({KEYS: "true"}, Schemas(keys=True)),
+        ({PAYLOADS: " True "}, Schemas(payloads=True)),
+    ],
+)
+def test_schemas_are_switched_on_by_the_settings_of_conduits_sdk(given: dict[str, str], schemas: Schemas) -> None:
+    assert configuration_of({**GIVEN, **given}) == configuration_of(GIVEN)
+    assert schemas_of({**GIVEN, **given}, offered=True) == schemas
+
+
+def test_schemas_that_are_switched_on_are_refused_where_conduit_has_no_schema_service() -> None:
+    assert schemas_of({KEYS: "false"}, offered=False) == Schemas()
+    with pytest.raises(ConfigurationError) as caught:
+        schemas_of({KEYS: "true", PAYLOADS: "true"}, offered=False)
+    assert caught.value.errors == [f"{name}: this Conduit has no schema service" for name in (KEYS, PAYLOADS)]
+
+
+@pytest.mark.parametrize("name", ["sdk.schema.extract.key.enabled", "tls.enabled"])
+def test_a_truth_value_that_is_not_one_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name}: 'maybe' is neither true nor false$"):
+        configuration_of({**GIVEN, name: "maybe"})
 
 
 def test_without_a_position_reading_starts_at_the_setting() -> None:

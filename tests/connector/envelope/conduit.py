@@ -2,13 +2,16 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from connector.envelope.opencdc_protobuf import RecordMessage
 
 Data = dict[str, Any]
+Decode = Callable[[str, dict[str, str], bytes], Data]
+"""Decodes raw data of ``key``, ``before`` or ``after``, with the record's metadata."""
+
 OPERATIONS = ("create", "update", "delete", "snapshot")
 
 
@@ -43,8 +46,11 @@ def of_json(line: bytes) -> ConduitRecord:
     )
 
 
-def of_messages(data: bytes, *, tag: bytes = b"") -> Iterator[ConduitRecord]:
-    """Parses delimited messages like opencdc/fromproto.go; with a tag before each, those of a repeated field."""
+def of_messages(data: bytes, *, tag: bytes = b"", decode: Decode | None = None) -> Iterator[ConduitRecord]:
+    """Parses delimited messages like opencdc/fromproto.go; with a tag before each, those of a repeated field.
+
+    Raw data is decoded like a destination's middleware does; without ``decode`` there is none.
+    """
     at = 0
     while at < len(data):
         assert data[at : at + len(tag)] == tag
@@ -52,14 +58,10 @@ def of_messages(data: bytes, *, tag: bytes = b"") -> Iterator[ConduitRecord]:
         assert at + length <= len(data)
         message: Any = RecordMessage.FromString(data[at : at + length])
         at += length
-        yield ConduitRecord(
-            message.position,
-            OPERATIONS[message.operation - 1],
-            dict(message.metadata),
-            _data(message.key),
-            _data(message.payload.before),
-            _data(message.payload.after),
-        )
+        metadata = dict(message.metadata)
+        parts = {"key": message.key, "before": message.payload.before, "after": message.payload.after}
+        key, before, after = (_data(part, each, metadata, decode) for part, each in parts.items())
+        yield ConduitRecord(message.position, OPERATIONS[message.operation - 1], metadata, key, before, after)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -73,10 +75,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return number, at
 
 
-def _data(data: Any) -> Data | None:
+def _data(part: str, data: Any, metadata: dict[str, str], decode: Decode | None) -> Data | None:
     kind = data.WhichOneof("data")
     if kind is None:
         return None
+    if kind == "raw_data" and decode is not None:
+        return decode(part, metadata, data.raw_data)
     assert kind == "structured_data"
     return {name: _value(value) for name, value in data.structured_data.fields.items()}
 

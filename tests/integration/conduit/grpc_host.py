@@ -13,6 +13,7 @@ from connector.conduit.messages import Acknowledgement, Configuration, Empty, Op
 from tests.connector.envelope.conduit import ConduitRecord, of_messages
 from tests.integration.commands import environment
 from tests.integration.conduit.plugins import CONDUIT
+from tests.integration.conduit.schema_registry import SchemaRegistry
 
 _SOURCE = "/connector.v2.SourcePlugin"
 
@@ -24,13 +25,23 @@ class GrpcHost:
         plugin: the executable.
         log: gets what the plugin logs.
         env: added to its environment.
+        registry: the schema service, if there is one.
     """
 
-    def __init__(self, plugin: Path, log: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        plugin: Path,
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
+        self._decode = registry.decode if registry is not None else None
+        variables = {**(registry.environment if registry is not None else {}), **(env or {})}
         with log.open("wb") as err:
             self.process = subprocess.Popen(
                 [plugin],
-                env=environment(None) | CONDUIT | dict(env or {}),
+                env=environment(None) | CONDUIT | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=err,
@@ -116,7 +127,7 @@ class GrpcHost:
     def _receive(self) -> None:
         try:
             for message in self._run:
-                for record in of_messages(message, tag=b"\x0a"):
+                for record in of_messages(message, tag=b"\x0a", decode=self._decode):
                     self._records.put(record)
         except grpc.RpcError as error:
             self._records.put(error)

@@ -19,12 +19,16 @@ import pytest
 
 from emulator import Scenario, ScriptedServer
 from emulator.scenario.history import PartitionMode
+from tests.connector.envelope.conduit import ConduitRecord
+from tests.integration.conduit.comparison import differences
 from tests.integration.conduit.conduit_pipeline import Conduit, build_conduit, conduit
 from tests.integration.conduit.go_host import Host, Message, build_host, go
 from tests.integration.conduit.plugins import plugin_at, settings_of
 from tests.integration.conduit.scripted import drawn, records_after
 
 pytestmark = pytest.mark.slow
+
+SCHEMAS = {f"sdk.schema.extract.{part}.enabled": "true" for part in ("key", "payload")}
 
 
 def built(build: Callable[[Path], Path], folder: Path) -> Path:
@@ -43,6 +47,11 @@ def built(build: Callable[[Path], Path], folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def host_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(build_host, tmp_path_factory.mktemp("host"))
+
+
+@pytest.fixture(scope="module")
+def conduit_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(build_conduit, tmp_path_factory.mktemp("conduit"))
 
 
 def started(host: Host, settings: dict[str, str], position: str = "") -> None:
@@ -67,23 +76,40 @@ def test_conduits_client_gets_what_tail_prints_and_ends_the_plugin_in_good_order
             specified = host.ask({"do": "specify"})["specification"]
             assert isinstance(specified, dict)
             assert specified["name"] == "spanner-cdc"
-            assert settings.keys() - {"emulator_host"} == {
+            assert settings.keys() - {"emulator_host", "project", "instance"} == {  # Spanner Omni's are default
                 name for name, about in specified["source_params"].items() if about["validations"]
             }
-            started(host, settings)
+            started(host, settings | SCHEMAS)
             found = host.records(len(expected))
             last = found[-1]["position"]
             assert host.ask({"do": "stop"}) == {"stopped": last}
             assert host.ask({"do": "teardown"}) == {"done": "teardown"}
             assert host.ask({"do": "kill"}) == {"exited": True, "status": "exit status 0"}
             assert "reading has failed" not in host.log
-        seen = [(b64decode(str(each["position"])), each["operation"], each["key"]) for each in found]
-        assert seen == [(one.position, one.operation, one.key) for one in expected]
+        for each, one in zip(found, expected, strict=True):
+            assert (b64decode(str(each["position"])), each["operation"]) == (one.position, one.operation)
+            assert_decoded(each, one)
         middle = len(expected) // 2
         with Host(host_binary, plugin) as host:
             started(host, settings, str(found[middle]["position"]))
             rest = host.records(len(expected) - middle - 1)
             assert [each["position"] for each in rest] == [each["position"] for each in found[middle + 1 :]]
+
+
+def assert_decoded(record: Message, structured: ConduitRecord) -> None:
+    """Checks that a record, as Conduit writes it to JSON, was decoded by its schemas and is what `tail` prints."""
+    payload, metadata = record["payload"], record["metadata"]
+    assert isinstance(payload, dict)
+    assert isinstance(metadata, dict)
+    assert "opencdc.key.schema.version" in metadata
+    for one, other in (
+        (record["key"], structured.key),
+        (payload["before"], structured.before),
+        (payload["after"], structured.after),
+    ):
+        assert isinstance(one, dict) == (other is not None)
+        if isinstance(one, dict) and other is not None:
+            assert differences(one, other) == []
 
 
 def test_conduits_client_gets_our_error_of_a_stream_that_there_is_not(host_binary: Path, tmp_path: Path) -> None:
@@ -95,22 +121,41 @@ def test_conduits_client_gets_our_error_of_a_stream_that_there_is_not(host_binar
         host.log_has("[ERROR]")
 
 
+@pytest.mark.timeout(1800)
+def test_a_pipelines_destination_decodes_keys_and_payloads_by_the_schemas_in_conduits_registry(
+    conduit_binary: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    with drawn(11, value_capture_type="OLD_AND_NEW_VALUES") as server:
+        expected = records_after(server)
+        settings = settings_of(server) | SCHEMAS
+        state, plugin = tmp_path / "state", plugin_at(tmp_path)
+        with conduit(state, conduit_binary, plugin, settings, out, name="spanner-cdc") as pipeline:
+            found = pipeline.await_records(len(expected))
+            assert pipeline.stop() == 0
+    for each, one in zip(found, expected, strict=True):
+        assert (b64decode(str(each["position"])), each["operation"]) == (one.position, one.operation)
+        assert_decoded(each, one)
+
+
 _SECONDS = 180
 _KILLS = 8
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", get_args(PartitionMode))
-def test_a_pipeline_loses_nothing_while_conduit_and_the_plugin_are_killed(mode: PartitionMode, tmp_path: Path) -> None:
-    (tmp_path / "go").mkdir()
-    binary = built(build_conduit, tmp_path / "go")
+def test_a_pipeline_loses_nothing_while_conduit_and_the_plugin_are_killed(
+    mode: PartitionMode, conduit_binary: Path, tmp_path: Path
+) -> None:
     begins = time.time_ns()
     scenario = Scenario.generate(7, origin=begins, seconds=_SECONDS, mode=mode, transactions=4_000)
     random, killed = Random(1), list[str]()
     with ScriptedServer.started(scenario, begins=begins) as server:
         settings = {**settings_of(server), "heartbeat": "1s"}
         out = tmp_path / "out.jsonl"
-        with conduit(tmp_path / "state", binary, plugin_at(tmp_path), settings, out, name="spanner-cdc") as pipeline:
+        with conduit(
+            tmp_path / "state", conduit_binary, plugin_at(tmp_path), settings, out, name="spanner-cdc"
+        ) as pipeline:
             while len(killed) < _KILLS:
                 pipeline.await_records(len(pipeline.records) + 1)
                 time.sleep(random.uniform(0, 2))

@@ -96,6 +96,7 @@ type host struct {
 	source  sourcePlugin
 	run     *run
 	killing atomic.Bool
+	schemas *registry
 }
 
 // run is one call of the plugin's Run.
@@ -114,11 +115,15 @@ func newHost(path string) (*host, error) {
 	logger := hclog.New(&hclog.LoggerOptions{
 		Name: "plugin", Level: hclog.Trace, Output: os.Stderr, DisableTime: true,
 	})
-	var err error
+	schemas, target, err := serveRegistry()
+	if err != nil {
+		return nil, err
+	}
+	h.schemas = schemas
 	h.client, err = client.New(
 		pluginLogger{logger}, path,
-		client.WithEnvVar(pconnutils.EnvConduitConnectorUtilitiesGRPCTarget, "127.0.0.1:1"), // nobody is there
-		client.WithEnvVar(pconnutils.EnvConduitConnectorToken, "token"),
+		client.WithEnvVar(pconnutils.EnvConduitConnectorUtilitiesGRPCTarget, target),
+		client.WithEnvVar(pconnutils.EnvConduitConnectorToken, token),
 		client.WithEnvVar(pconnector.EnvConduitConnectorID, "pipeline:source"),
 		client.WithEnvVar(pconnector.EnvConduitConnectorLogLevel, "debug"),
 		client.WithEnvVar(pconnector.EnvConduitConnectorMaxReceiveRecordSize, "4194304"),
@@ -269,6 +274,10 @@ func (h *host) receive(ctx context.Context, r *run, acks bool) {
 		}
 		r.lock.Unlock()
 		for _, record := range response.Records {
+			if err := h.schemas.decode(&record); err != nil {
+				h.print(answer{"error": err.Error(), "of": "schema"})
+				return
+			}
 			h.print(answer{"record": json.RawMessage(record.Bytes())})
 		}
 		if acks {
