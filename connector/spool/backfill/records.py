@@ -290,6 +290,8 @@ def record(
                 fill(own, document)
             check()
             _check_announced(own, number)
+        except SpoolInUseError:  # the announcement may be the other process's by now; else a sink withdraws it
+            raise
         except Exception:
             own.storage.delete(_ANNOUNCEMENT)
             raise

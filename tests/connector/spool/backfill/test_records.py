@@ -1,5 +1,7 @@
 """The backfills of a spool, and the tables that are not done."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,24 @@ def test_tables_do_not_count_as_unfinished_if_the_timestamp_cannot_be_chosen(tmp
     with pytest.raises(UnreachableError):
         record(spool, header, [schema("A")], timestamp=timestamp, why="command", dialect="googlesql", now=T)
     assert unfinished_tables(spool) == frozenset()
+
+
+def test_a_recording_whose_lock_another_process_has_taken_over_leaves_the_others_announcement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    @contextmanager
+    def lost(*_: object) -> Iterator[Callable[[], None]]:
+        def check() -> None:
+            raise SpoolInUseError("the lease has run out, and another process records")
+
+        yield check
+
+    monkeypatch.setattr(LocalStore, "locked", lost)
+    with pytest.raises(SpoolInUseError, match="the lease has run out"):
+        recorded(spool, header, "A")
+    assert unfinished_tables(spool) == {"A"}, "a sink has to remember deletes for the other's backfill"
 
 
 def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
