@@ -177,6 +177,13 @@ class TestDatabase:
             if len(self.committed) == _BEFORE_SPLITS:
                 self.splits = self._ask_for_splits()
 
+    def history_of(self, kind: str) -> tuple[dict[str, WorkloadTable], list[Committed]]:
+        """The tables that a change stream watches whole, and what was committed to them."""
+        if kind != PLACED:
+            return self.tables, self.committed
+        table = unwatched_table(self.names)
+        return {table.name: table}, self.unwatched
+
     def write_unwatched(self) -> None:
         """Inserts, updates and deletes a row of the table whose key alone is watched."""
         table = unwatched_table(self.names)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from spark_sink.self_test.comparison import HistoryComparison, Wanted
 from spark_sink.self_test.database import TestDatabase
 from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
 from spark_sink.self_test.tables import CHANGED, WHOLE
+from spark_sink.self_test.workload import Committed
 
 _START_PATIENCE = 120.0
 _READ_PATIENCE = 300.0
@@ -96,7 +97,7 @@ class StreamReading:
         if differences and self.is_emulated and self._skipped(differences):
             self._read_again(kind, end)
             differences = self._spool_differences(kind)
-        self.compared(f"daemon and spool of the stream {kind}", differences, self._mods())
+        self.compared(f"daemon and spool of the stream {kind}", differences, _mods(self.test.committed))
         done = self.commands.run("audit", self._config_of(kind), "--json")
         if done.code == 0 or (done.code == 1 and done.out):  # an error has the code of findings, and no report
             node = json.loads(done.out)
@@ -119,8 +120,9 @@ class StreamReading:
             return []
         events = [orjson.loads(line) for line in done.out.splitlines()]
         wanted = Wanted(whole_rows=kind != CHANGED, ordered=True, tags=self.tags)
-        found = HistoryComparison(self.test.tables, self.test.committed, wanted).differences(events)
-        self.compared(name, found, self._mods())
+        tables, committed = self.test.history_of(kind)
+        found = HistoryComparison(tables, committed, wanted).differences(events)
+        self.compared(name, found, _mods(committed))
         return events
 
     def observe_events(self, events: list[Event], skew: float) -> None:
@@ -159,9 +161,6 @@ class StreamReading:
         """Adds the check of a command that failed."""
         self.report.checks.append(Check(name, ProbeStatus.FAILED, f"exit code {done.code}: {done.words}"))
 
-    def _mods(self) -> int:
-        return sum(len(transaction.mods) for transaction in self.test.committed)
-
     def _spool_events(self, kind: str) -> Iterator[Event]:
         spool = Spool.at(self.spool_of(kind))
         writer = EventWriter(spool.schema)
@@ -189,6 +188,10 @@ class StreamReading:
 
     def _saw(self, about: str, detail: str) -> None:
         self.report.observations.append(Observation(about, SelfTestVerdict.SEEN, detail))
+
+
+def _mods(committed: Sequence[Committed]) -> int:
+    return sum(len(transaction.mods) for transaction in committed)
 
 
 @dataclass(slots=True)

@@ -141,7 +141,7 @@ class SelfTest:
             daemons = {kind: stack.enter_context(reading.live(kind)) for kind in kinds}
             self.say("writing, while a daemon reads")
             test.write()
-            if KEYS in test.streams:
+            if {KEYS, PLACED} & set(test.streams):
                 test.write_unwatched()
             end, last = test.now(), test.committed[-1].timestamp
             ended = {kind: daemon.finish(last) for kind, daemon in daemons.items()}
@@ -164,6 +164,8 @@ class SelfTest:
                         f"this server refuses it: {test.refused[kind]}",
                     )
                 )
+        if PLACED in test.streams:
+            reading.check_tail(PLACED, start, end)
         reading.observe_events(events, skew)
         return end
 
