@@ -12,6 +12,7 @@ import pytest
 from spark_sink.self_test import __main__ as command
 from tests.connector.spanner.omni.relayed import context_of, relayed
 from tests.connector.spanner.omni.served import Authority
+from tests.spark_sink.self_test.forked_commands import fork_commands
 
 pytestmark = pytest.mark.emulator
 
@@ -21,6 +22,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The command takes signals in this process; another emulator in the environment is not used."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:9")
+    fork_commands(monkeypatch)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
