@@ -112,6 +112,29 @@ def test_the_whole_self_test_is_good_with_the_mutable_mode_and_placements(
 
 
 @pytest.mark.slow
+def test_a_database_that_is_named_keeps_no_stream_of_the_self_test(
+    emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fronted(emulator.host, Nature(PLACEMENTS)) as address:
+        client = connect(address, "front-project")
+        configuration = f"{client.project_name}/instanceConfigs/emulator-config"
+        instance = client.instance("front-instance", configuration, node_count=1)
+        instance.create().result(60)
+        database = instance.database("mine")
+        database.create().result(60)
+        try:
+            arguments = [*of_emulator(address, "googlesql"), "--database", "mine"]
+            assert_good(*reported(arguments, capsys), PLACED)
+            database.reload()
+            assert list(database.ddl_statements) == []
+            with database.snapshot() as snapshot:
+                sql = "SELECT routine_name FROM information_schema.routines"
+                assert list(snapshot.execute_sql(sql)) == []
+        finally:
+            instance.delete()
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_the_whole_self_test_is_good_on_omni_with_the_mutable_mode(
