@@ -152,7 +152,7 @@ class Bucket:
             except ValueError:  # the server took a part of a chunk, and Google's library does not continue from there
                 if not left:
                     why = f"cannot use {self._full(path)}: Cloud Storage accepts only a part of it"
-                    raise self._failure(why, hint="Retry later: nothing is lost.") from None
+                    raise self._unavailable(why, hint="Retry later: nothing is lost.") from None
 
     def _upload(self, path: str, file: BinaryIO, size: int, generation: int | None) -> int:
         blob = self._blob(path)
@@ -306,7 +306,8 @@ def _noted(url: str) -> Callable[[Exception], None]:
 
 def _is_transient(error: BaseException) -> bool:
     """True if a later attempt may succeed."""
-    return isinstance(error, exceptions.RetryError) or bool(DEFAULT_RETRY._predicate(error))  # noqa: SLF001
+    lasting = (exceptions.RetryError, storage_exceptions.DataCorruption)
+    return isinstance(error, lasting) or bool(DEFAULT_RETRY._predicate(error))  # noqa: SLF001
 
 
 def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:

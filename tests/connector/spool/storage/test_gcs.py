@@ -5,6 +5,8 @@ import time
 import traceback
 
 import pytest
+from google.cloud.storage import Blob
+from google.cloud.storage.exceptions import DataCorruption
 
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError, StorageUnavailableError
@@ -202,11 +204,24 @@ def test_a_large_upload_of_which_the_server_takes_a_part_of_a_chunk_starts_over(
     assert len([request for request in begun_uploads if "ifGenerationMatch=0" in request]) == 2
 
 
+def test_bytes_that_were_damaged_in_transit_are_worth_another_attempt(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object, **__: object) -> bytes:
+        raise DataCorruption(None, "checksums differ")
+
+    monkeypatch.setattr(Blob, "download_as_bytes", damaged)
+    with pytest.raises(StorageUnavailableError, match=r"it was damaged in transit\. Run it again: nothing is lost"):
+        opened(f"{bucket}/spool").read("a")
+
+
 def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
     cloud_storage: CloudStorage, bucket: str, gcs_proxy: Proxy
 ) -> None:
     gcs_proxy.faults.append(Fault(meets=lambda method, path: "upload_id" in path and method == "PUT", takes=7))
-    with pytest.raises(SpoolError, match=r"cannot use .*/large: Cloud Storage accepts only a part of it") as raised:
+    with pytest.raises(
+        StorageUnavailableError, match=r"cannot use .*/large: Cloud Storage accepts only a part"
+    ) as raised:
         opened(f"{bucket}/spool").create("segments/large", bytes(20 << 20))
     assert "upload_id" not in "".join(traceback.format_exception(raised.value))
     assert cloud_storage.objects(bucket) == {}
