@@ -277,6 +277,12 @@ def retried(found: CallError, host: str, access: Access = READER) -> Cause:
             text, hint = f"Spanner at {host} denies permission", _denied_hint(found, access.needs)
             if known := refusal(found.details.reason, found.message):
                 text = f"Spanner at {host} refuses calls: {known.why}"
+        case grpc.StatusCode.NOT_FOUND:
+            text = f"Spanner at {host} no longer knows what is asked for"
+            hint = (
+                "Spanner answers, and a new session is made each time. Look whether the database was dropped, restored"
+                " or moved."
+            )
         case _:
             text = f"calls to Spanner at {host} break"
     return Cause(text, code.name, found.message, hint)

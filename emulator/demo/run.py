@@ -37,6 +37,7 @@ def run(output: Path, *, mods: int, churn: int, dialect: Dialect, scripted: bool
     with demo_source(dialect, mods=mods, churn=churn, scripted=scripted) as source:
         progress(f"the demo runs against {source.description}")
         with running_service(output, source.address) as service:
+            progress(f"its status page is {service.page} while it runs; starting Spark")
             service.wait_until_ready()
             ready = time.time_ns()
             source.commit(mods, churn, lambda: sum(service.partition_churn().values()), progress)

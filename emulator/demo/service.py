@@ -35,12 +35,12 @@ class Service:
         self.events = output / "events"
         self._process = process
         self._spool = Spool.at(output / "spool")
-        self._status_port = status_port
+        self.page = f"http://127.0.0.1:{status_port}/"
 
     def partition_churn(self) -> dict[str, int]:
         """The splits, merges and moves of partitions that the reader has crossed; empty while it does not answer."""
         try:
-            with OPENER.open(f"http://127.0.0.1:{self._status_port}/api/status", timeout=2) as answer:
+            with OPENER.open(f"{self.page}api/status", timeout=2) as answer:
                 churn = json.load(answer)["partitions"]["churn"]
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return {}

@@ -44,7 +44,9 @@ def print_summary(
   files                      {len(files):>10}   below {events}
   source                     {description}
 
-{_sentence(verdict)}"""
+{_sentence(verdict)}
+
+Look at one of the files, or at the spool: .venv/bin/spanner-cdc spool {events.parent / "spool"}"""
     )
     for skip in judgement.skipped:
         click.echo(f"skipped by the emulator, which a bounded query returns: the commit at {skip}")

@@ -330,7 +330,10 @@ def _why(error: BaseException, bucket: str, option: str) -> tuple[str, str]:
                 f"Give this account roles/storage.objectUser on bucket {bucket}, or choose another with {option}."
             )
         case exceptions.NotFound():
-            return f"there is no bucket {bucket}", f"Create it, or choose another with {option}."
+            return f"there is no bucket {bucket}", (
+                f"Create it, or choose another with {option}. If it was deleted, restore it instead: what was in it is"
+                " not written again."
+            )
         case exceptions.GoogleAPICallError():
             return f"Cloud Storage answers {_status(error.code)}", "Retry later: nothing is lost."
         case storage_exceptions.InvalidResponse():

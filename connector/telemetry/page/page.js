@@ -62,6 +62,7 @@ function header(status) {
   document.title = `${status.state.name} - ${source.change_stream || "spanner-cdc"}`;
   at("state").textContent = status.state.name;
   at("state").dataset.state = status.state.name;
+  at("state").dataset.worst = (status.health.alarms || []).some((one) => one.severity === "ERROR") ? "ERROR" : "";
   at("summary").textContent = status.health.summary;
   const why = [
     known(status.state.since) ? `since ${day(status.state.since)}` : "",

@@ -41,9 +41,10 @@ def test_usable_buckets_are_no_errors(bucket: str) -> None:
 def test_missing_buckets_are_reported_with_all_other_errors(cloud_storage: CloudStorage) -> None:
     assert cloud_storage.url
     words = "Create it, or choose another with"
+    more = "If it was deleted, restore it instead: what was in it is not written again."
     assert errors("gs://no-such-one/spool", "gs://no-such-other") == [
-        f"spool.path: cannot use gs://no-such-one/spool: there is no bucket no-such-one. {words} spool.path.",
-        f"sink.path: cannot use gs://no-such-other: there is no bucket no-such-other. {words} sink.path.",
+        f"spool.path: cannot use gs://no-such-one/spool: there is no bucket no-such-one. {words} spool.path. {more}",
+        f"sink.path: cannot use gs://no-such-other: there is no bucket no-such-other. {words} sink.path. {more}",
         "source: not asked",
     ]
 

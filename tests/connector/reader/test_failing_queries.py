@@ -40,6 +40,11 @@ def lasting(metrics: ReaderMetrics, *, seconds: int = 40) -> list[Retry]:
         (broken(Code.UNAUTHENTICATED, "x"), "spanner", "does not accept the credentials (UNAUTHENTICATED: x)"),
         (broken(Code.PERMISSION_DENIED, "x"), "spanner", "denies permission (PERMISSION_DENIED: x)"),
         (broken(Code.ABORTED, "x"), "spanner", "calls to Spanner at h:1 break (ABORTED: x)"),
+        (
+            broken(Code.NOT_FOUND, "Session not found: s"),
+            "spanner",
+            "Spanner at h:1 no longer knows what is asked for (NOT_FOUND: Session not found: s)",
+        ),
         (SilentStreamError("no message for 30 s"), "spanner", "is silent (SilentStream: no message for 30 s)"),
         (QueryRestartedError("nothing new"), "spanner", "is silent (QueryRestarted: nothing new)"),
         (UnreachableError("no clock"), "spanner", "does not say its time (no clock)"),

@@ -18,7 +18,8 @@ def test_each_state_is_named_with_its_reason(state: str, tmp_path: Path) -> None
         "state": {"name": state, "since": "2026-03-01T09:00:00Z", "reason": "the reason", "hint": "a hint"}
     }
     page = opened(status, tmp_path)
-    assert f'data-state="{state}">{state}</span>' in page.html
+    assert f'data-state="{state}" data-worst="' in page.html
+    assert f'">{state}</span>' in page.html
     assert "since 2026-03-01 09:00:00 UTC. the reason. a hint" in page.text
     assert page.console == []
 
@@ -33,6 +34,12 @@ def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path
     assert "All alarms: docs/operations.md" in page.text
     assert "stopped: Albums column Title is INT64 now" in page.text
     assert page.html.count('class="bad"') == 2  # three dead letters, and the stopped table
+
+
+def test_a_state_is_not_marked_as_good_while_an_error_is_an_alarm(tmp_path: Path) -> None:
+    for alarm, worst in (("tables_stopped", "ERROR"), ("consumer_behind", "")):
+        page = opened(running("Running", alarm), tmp_path)
+        assert f'data-worst="{worst}">Running</span>' in page.html
 
 
 def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:

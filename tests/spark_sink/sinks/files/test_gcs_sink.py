@@ -153,4 +153,4 @@ def test_a_bucket_that_is_not_there_is_one_line_with_the_way_out_and_code_1(
     line, code = line_and_code(raised.value)
     assert code == 1
     assert line.startswith("cannot use gs://nowhere-at-all/x/d_Singers/")
-    assert line.endswith("there is no bucket nowhere-at-all. Create it, or choose another with sink.path.")
+    assert "there is no bucket nowhere-at-all. Create it, or choose another with sink.path. If it was deleted, " in line
