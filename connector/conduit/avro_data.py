@@ -3,7 +3,8 @@
 A column that was not captured is not NULL, and Avro has no absent field. So a schema has the columns that a row has:
 rows of one table with other columns have another schema, as in the schemas that Conduit's own connectors derive from
 their records. Each field may be null and is null by default, so that a registry which demands compatible schemas
-accepts any other set of columns. Conduit's decoder makes null of an empty array, so such a row does not fit.
+accepts any other set of columns. Conduit's decoder makes null of an empty array, and refuses a text or bytes of more
+than 1 MiB, so such rows do not fit.
 
 Values are those of :mod:`connector.envelope.opencdc`, except that INT64 has all its
 digits as a number, BYTES are bytes, and JSON is its text.
@@ -21,7 +22,7 @@ import orjson
 
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import avro_name
+from connector.envelope.avro_schema import avro_name, record_name
 from connector.envelope.events import Converter
 from connector.envelope.failing_rows import of_column
 from connector.envelope.opencdc import converter
@@ -37,6 +38,13 @@ _END = b"\x00"
 """Ends the blocks of an array."""
 
 _EMPTY: list[object] = []
+
+_LONGEST = 2**20
+"""Bytes of the longest text that Conduit's decoder reads: ``MaxByteSliceSize`` of github.com/hamba/avro by default."""
+
+
+class _TooLongError(Exception):
+    """A value does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +80,15 @@ class AvroLayout:
                 raise of_column(fault, name)
         columns = {name: _values(types.get(name, _UNKNOWN)) for name in ordered}
         fields = [{"name": name, "type": ["null", *values.types], "default": None} for name, values in columns.items()]
-        document = {"type": "record", "name": avro_name(schema.table), "fields": fields}
+        document = {"type": "record", "name": record_name(schema.table), "fields": fields}
         return cls(orjson.dumps(document), tuple((name, values.encode) for name, values in columns.items()))
 
     def fits(self, row: Mapping[str, object]) -> bool:
-        """True if a row is read as it is: it has these columns, and no empty array."""
+        """True if a row may be read as it is: it has these columns, and no empty array."""
         return len(row) == len(self.fields) and all(row.get(name, _EMPTY) != _EMPTY for name, _ in self.fields)
 
-    def encode(self, row: Mapping[str, object]) -> bytes:
-        """Encodes a row that has these columns, with values as in Spanner's JSON.
+    def encode(self, row: Mapping[str, object]) -> bytes | None:
+        """Encodes a row that has these columns, with values as in Spanner's JSON; None if a value is too long.
 
         Raises:
             EventError: a value does not match its type; with its column.
@@ -90,6 +98,8 @@ class AvroLayout:
             for name, encode in self.fields:
                 value = row[name]
                 out += _NULL if value is None else encode(value)
+        except _TooLongError:
+            return None
         except (TypeError, ValueError, OverflowError, struct.error):  # the message of the cause may have the value
             raise of_column(EventError("a value does not match its type"), name) from None
         return bytes(out)
@@ -146,6 +156,8 @@ def _long(number: int) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
+    if len(data) > _LONGEST:
+        raise _TooLongError
     return _long(len(data)) + data
 
 

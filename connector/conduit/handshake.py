@@ -5,7 +5,7 @@ which socket. After it standard output is Conduit's log, as standard error is: t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from connector.errors import ConfigurationError
@@ -38,7 +38,7 @@ class Utilities:
     """
 
     target: str
-    token: str
+    token: str = field(repr=False)
     connector: str
 
 

@@ -2,7 +2,7 @@
 
 A record's metadata then name the schemas of its key and its payload, and both are Avro. Destinations, and processors,
 decode them by these. A payload has one schema: old values with other columns than the new ones stay structured data,
-which is taken as it is. So does a row that Avro would change (:meth:`AvroLayout.fits`).
+which is taken as it is. So does a row that a decoder would change or refuse (:meth:`AvroLayout.fits`).
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
 from connector.envelope.opencdc_protobuf import Data, EncodedRecord
 from connector.errors import EventError
 
-_MOST_KNOWN = 10_000
-"""Layouts that are remembered: a column more or less is another one."""
+_MOST_COLUMNS = 200_000
+"""Of the layouts that are remembered, some 350 bytes each: a column more or less is another layout."""
 
 Row = dict[str, object]
 
@@ -50,6 +50,7 @@ class SchemaEncoder:
         self._schemas = schemas
         self._writer = OpenCdcWriter(registry.by_key, structured if schemas.payloads else None)
         self._known: dict[_Part, tuple[AvroLayout, Registered]] = {}
+        self._columns = 0
 
     async def records(self, rows: pa.RecordBatch) -> list[EncodedRecord]:
         """The records of rows, once their schemas are registered.
@@ -58,12 +59,14 @@ class SchemaEncoder:
             EventError: as those of :class:`OpenCdcWriter`.
             SpannerCdcError: a schema is not registered.
         """
-        if len(self._known) > _MOST_KNOWN:
+        if self._columns > _MOST_COLUMNS:
             self._known.clear()
+            self._columns = 0
         captured, missing = await asyncio.to_thread(self._captured, rows)
         for part, layout in missing.items():
             table = self._registry.by_key(part.schema_key).table
             self._known[part] = layout, await self._service.register(f"{table}.{part.name}", layout.schema)
+            self._columns += len(part.columns)
         return await asyncio.to_thread(self._encoded, rows, captured)
 
     def _captured(self, rows: pa.RecordBatch) -> tuple[list[OpenCdcRecord], dict[_Part, AvroLayout]]:
@@ -106,8 +109,8 @@ class SchemaEncoder:
         def data(row: Row | None, layout: AvroLayout | None) -> Data | None:
             if row is None:
                 return None
-            encoded = layout is not None and layout.fits(row)
-            return layout.encode(row) if layout and encoded else self._writer.converted(row, schema_key)
+            encoded = layout.encode(row) if layout is not None and layout.fits(row) else None
+            return self._writer.converted(row, schema_key) if encoded is None else encoded
 
         key = data(record.key, layouts.get("key"))
         before, after = (data(row, layouts.get("payload")) for row in (record.before, record.after))

@@ -4,6 +4,7 @@ Conduit says by environment variables where it is, and the token that the calls 
 ``proto/connutils/v1/schema.proto`` of ConduitIO/conduit-connector-protocol.
 """
 
+import json
 from dataclasses import dataclass
 
 import grpc
@@ -37,7 +38,7 @@ class SchemaService:
 
     def __init__(self, utilities: Utilities, *, deadline: float = _DEADLINE) -> None:
         self._prefix = f"{utilities.connector}:" if utilities.connector else ""
-        self._metadata = ((_TOKEN, utilities.token),)
+        self._token = utilities.token
         self._deadline = deadline
         options = [("grpc.enable_http_proxy", 0)]  # Conduit is on this machine
         self._channel = grpc.aio.insecure_channel(utilities.target, options=options)
@@ -53,16 +54,25 @@ class SchemaService:
         """
         request = SchemaCreation(subject=self._prefix + name, type=_AVRO, bytes=schema)
         try:
-            answer = await self._create(request, metadata=self._metadata, timeout=self._deadline, wait_for_ready=True)
+            metadata = ((_TOKEN, self._token),)
+            answer = await self._create(request, metadata=metadata, timeout=self._deadline, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise SpannerCdcError(
-                f"Conduit's schema service has not registered {name}: {error.code().name}: {error.details()}",
+                f"Conduit's schema service has not registered {name}: {error.code().name}: {self._why(error)}",
                 hint=(
                     "Conduit starts the pipeline again, and nothing was skipped. It runs without schemas if"
                     " sdk.schema.extract.key.enabled and sdk.schema.extract.payload.enabled are false."
                 ),
-            ) from error
+            ) from None  # the cause has the token, too, where Conduit refuses it
         return Registered(answer.schema.subject, answer.schema.version)
+
+    def _why(self, error: grpc.aio.AioRpcError) -> str:
+        """The service's reason, on one line and without the token, which Conduit quotes where it refuses it."""
+        why = error.details() or ""
+        quoted = json.dumps(self._token, ensure_ascii=False)[1:-1]
+        for secret in filter(None, (quoted, self._token)):
+            why = why.replace(secret, "...")
+        return " ".join(why.split())
 
     async def close(self) -> None:
         """Closes the connection."""

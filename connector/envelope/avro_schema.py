@@ -17,6 +17,7 @@ from connector.core.schemas import TableSchema
 from connector.envelope.source_metadata import written_fields
 
 SOURCE, PAYLOAD = "source_metadata", "payload"
+_PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -75,6 +76,12 @@ def avro_name(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
+def record_name(table: str) -> str:
+    """The name of a table's record: Avro's own types keep theirs."""
+    name = avro_name(table)
+    return f"{name}_" if name in _PRIMITIVES else name
+
+
 def columns_of(schema: TableSchema, *, timestamps: str = "micros", arrays: str = "json") -> list[AvroColumn]:
     """The columns, in the schema's order.
 
@@ -117,7 +124,7 @@ def avro_schema(
         sort_fields: whether the source metadata ends with the fields that the Dataflow templates sort by.
         completes: whether it ends with the field that says whether a row is complete.
     """
-    record = avro_name(table)
+    record = record_name(table)
     if record in (SOURCE, PAYLOAD):
         record += "_"  # Avro allows one definition of a name
     types = _Types()

@@ -38,3 +38,4 @@ def test_conduit_says_where_its_services_are_or_has_none() -> None:
     }
     assert utilities(CONDUIT | given) == Utilities("[::]:41253", "secret", "pipeline:source")
     assert utilities(CONDUIT) is None
+    assert "secret" not in repr(utilities(CONDUIT | given))

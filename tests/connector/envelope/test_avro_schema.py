@@ -41,6 +41,12 @@ def test_a_record_has_another_name_than_the_records_within_it(table: str) -> Non
     assert names == [f"{table}_"]
 
 
+@pytest.mark.parametrize("table", ["string", "long", "null"])
+def test_a_record_has_another_name_than_avros_own_types(table: str) -> None:
+    """Avro's Java library, of which Spark and registries are users, rejects a file or schema with such a record."""
+    assert json.loads(avro_schema(table, []))["name"] == f"{table}_"
+
+
 def test_timestamps_are_numbers_or_text() -> None:
     schema = TableSchema.of("T", [column("t", "TIMESTAMP"), column("d", "DATE")])
     assert [one.kind for one in columns_of(schema)] == [ColumnKind.DATE, ColumnKind.TIMESTAMP]
