@@ -34,17 +34,17 @@ Encoder = Callable[[object], bytes]
 _NULL, _FIRST, _SECOND = b"\x00", b"\x02", b"\x04"
 """The numbers of the types of a field's union, the first of which is null."""
 
+_SHORT = tuple(bytes([number << 1]) for number in range(64))
+
 _END = b"\x00"
 """Ends the blocks of an array."""
-
-_EMPTY: list[object] = []
 
 _LONGEST = 2**20
 """Bytes of the longest text that Conduit's decoder reads: ``MaxByteSliceSize`` of github.com/hamba/avro by default."""
 
 
-class _TooLongError(Exception):
-    """A value does not fit."""
+class _UnfitError(Exception):
+    """A value that Conduit's decoder would change or refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,22 @@ class AvroLayout:
         document = {"type": "record", "name": record_name(schema.table), "fields": fields}
         return cls(orjson.dumps(document), tuple((name, values.encode) for name, values in columns.items()))
 
-    def fits(self, row: Mapping[str, object]) -> bool:
-        """True if a row may be read as it is: it has these columns, and no empty array."""
-        return len(row) == len(self.fields) and all(row.get(name, _EMPTY) != _EMPTY for name, _ in self.fields)
-
     def encode(self, row: Mapping[str, object]) -> bytes | None:
-        """Encodes a row that has these columns, with values as in Spanner's JSON; None if a value is too long.
+        """Encodes a row with values as in Spanner's JSON; None if it does not fit.
+
+        A row fits if Conduit's decoder reads it as it is: it has these columns, no empty array and no value too long.
 
         Raises:
             EventError: a value does not match its type; with its column.
         """
+        if len(row) != len(self.fields):
+            return None
         out, name = bytearray(), ""
         try:
             for name, encode in self.fields:
                 value = row[name]
                 out += _NULL if value is None else encode(value)
-        except _TooLongError:
+        except (KeyError, _UnfitError):
             return None
         except (TypeError, ValueError, OverflowError, struct.error):  # the message of the cause may have the value
             raise of_column(EventError("a value does not match its type"), name) from None
@@ -132,11 +132,11 @@ def _array(encode: Encoder) -> Encoder:
     def array(value: object) -> bytes:
         if not isinstance(value, list):
             raise TypeError
-        out = bytearray(_FIRST)
-        if value:
-            out += _long(len(value))
-            for item in value:
-                out += _NULL if item is None else encode(item)
+        if not value:
+            raise _UnfitError
+        out = bytearray(_FIRST + _long(len(value)))
+        for item in value:
+            out += _NULL if item is None else encode(item)
         return bytes(out + _END)
 
     return array
@@ -144,6 +144,8 @@ def _array(encode: Encoder) -> Encoder:
 
 def _long(number: int) -> bytes:
     """An integer of 64 bits, zigzag, in groups of seven bits, the lowest first."""
+    if 0 <= number < 64:  # most lengths
+        return _SHORT[number]
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     if rest >> 64:
         raise OverflowError
@@ -157,7 +159,7 @@ def _long(number: int) -> bytes:
 
 def _sized(data: bytes) -> bytes:
     if len(data) > _LONGEST:
-        raise _TooLongError
+        raise _UnfitError
     return _long(len(data)) + data
 
 

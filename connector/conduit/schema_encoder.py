@@ -2,7 +2,7 @@
 
 A record's metadata then name the schemas of its key and its payload, and both are Avro. Destinations, and processors,
 decode them by these. A payload has one schema: old values with other columns than the new ones stay structured data,
-which is taken as it is. So does a row that a decoder would change or refuse (:meth:`AvroLayout.fits`).
+which is taken as it is. So does a row that a decoder would change or refuse (:meth:`AvroLayout.encode`).
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class SchemaEncoder:
         def data(row: Row | None, layout: AvroLayout | None) -> Data | None:
             if row is None:
                 return None
-            encoded = layout.encode(row) if layout is not None and layout.fits(row) else None
+            encoded = None if layout is None else layout.encode(row)
             return self._writer.converted(row, schema_key) if encoded is None else encoded
 
         key = data(record.key, layouts.get("key"))
