@@ -103,8 +103,29 @@ class Schemas:
         return self.keys or self.payloads
 
 
+def configured(settings: Mapping[str, str], *, offered: bool) -> tuple[Config, Schemas]:
+    """Our configuration of a pipeline's settings, and the schemas that they switch on.
+
+    Args:
+        settings: the settings.
+        offered: whether Conduit has a schema service.
+
+    Raises:
+        ConfigurationError: naming every fault, by setting.
+    """
+    try:
+        config = configuration_of(settings)
+    except ConfigurationError as error:
+        try:
+            schemas_of(settings, offered=offered)
+        except ConfigurationError as other:
+            raise ConfigurationError([*error.errors, *other.errors]) from None
+        raise
+    return config, schemas_of(settings, offered=offered)
+
+
 def schemas_of(settings: Mapping[str, str], *, offered: bool) -> Schemas:
-    """The schemas that a pipeline's settings, which were checked, switch on.
+    """The schemas that a pipeline's settings switch on.
 
     Args:
         settings: the settings.

@@ -22,7 +22,7 @@ from connector.conduit.messages import Empty, Stopped, records_message
 from connector.conduit.reasons import reason_of
 from connector.conduit.schema_encoder import SchemaEncoder
 from connector.conduit.schema_service import SchemaService
-from connector.conduit.settings import Schemas, configuration_of, resumed, schemas_of
+from connector.conduit.settings import Schemas, configured, resumed
 from connector.config.loading import Config
 from connector.core.byte_columns import ends_of, slices_of
 from connector.core.epoch import SealedEpoch
@@ -81,9 +81,8 @@ class SourcePlugin:
     async def configure(self, request: Message, context: Context) -> Message:
         """Checks the settings; ends the call with their faults, if there are any."""
         try:
-            settings = dict(request.config)
-            self._config = configuration_of(settings)
-            self._schemas = schemas_of(settings, offered=self._utilities is not None)
+            offered = self._utilities is not None
+            self._config, self._schemas = configured(dict(request.config), offered=offered)
         except ConfigurationError as error:
             _log.error("the settings are refused", why=str(error))  # a pipeline's error is empty while Conduit retries
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

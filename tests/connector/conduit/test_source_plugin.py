@@ -56,3 +56,23 @@ def test_the_reason_fits_what_conduit_has_processed_meanwhile(
     monkeypatch.setattr(source_plugin, "read_unspooled", reading)
     with pytest.raises(grpc.RpcError, match=named):
         asyncio.run(run())
+
+
+SCHEMAS = {f"sdk.schema.extract.{part}.enabled": "true" for part in ("key", "payload")}
+
+
+def test_refused_settings_are_named_all_at_once_and_nothing_is_opened_with_them() -> None:
+    async def run() -> None:
+        plugin = SourcePlugin()  # this Conduit has no schema service
+        with pytest.raises(grpc.RpcError) as caught:
+            await plugin.configure(Configuration(config=SETTINGS | SCHEMAS | {"table": "T"}), Call())
+        code, details = caught.value.args
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        for named in ("table: there is no such setting", *SCHEMAS):
+            assert named in details
+        with pytest.raises(grpc.RpcError):
+            await plugin.configure(Configuration(config=SETTINGS | SCHEMAS), Call())
+        with pytest.raises(grpc.RpcError, match="before it is configured"):
+            await plugin.open(Opening(), Call())
+
+    asyncio.run(run())
