@@ -3,12 +3,12 @@
 Shared by the daemon and by ``tail``, so that both reject the same things before anything starts.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import grpc
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from connector.config import SourceConfig, parse_duration, resolve_timestamp
 from connector.core.dialects import IMMUTABLE, MUTABLE, Dialect
@@ -62,6 +62,9 @@ MOST_BY_DEFAULT = 4
 
 
 _log = Log(__name__)
+
+_SILENT_PROBES = 3
+"""Attempts at a start that gets no message in time, of which each waits twice as long as the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +213,12 @@ class OpenStream:
             raise refused[0]
 
     async def _probe(self, token: str, start: int) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(UnreachableError),
-            stop=stop_after_delay(SETUP_TIMEOUT),
-            wait=wait_random_exponential(multiplier=0.1, max=2),
-            reraise=True,
-        )
-        await retrying(self._probe_once, token, start)
+        await _answered(lambda timeouts: self._probe_once(token, start, timeouts))
 
-    async def _probe_once(self, token: str, start: int) -> None:
+    async def _probe_once(self, token: str, start: int, timeouts: int) -> None:
         unanswered = no_answer_hint(self.client.access.section, self.client.proxy)
         try:
-            async with aclosing(self.queries().read(PartitionQuery(token, start, start))) as messages:
+            async with aclosing(self.queries().read(PartitionQuery(token, start, start, timeouts))) as messages:
                 await anext(messages, None)
         except SilentStreamError as error:
             what = f"cannot read change stream {self.stream.name}, {partition_name(token)}: {error}"
@@ -365,6 +362,41 @@ class OpenStream:
         as_json, verbose = style()
         async with Workers(WorkerSetup(self.address, as_json, verbose), self.workers, metrics).running() as workers:
             yield workers
+
+
+async def _answered(ask: Callable[[int], Awaitable[None]]) -> None:
+    """Asks until there is an answer, or Spanner has not answered for a while.
+
+    A silent Spanner is given more time, as in reading: if its first message takes longer than the first timeout, no
+    start would ever succeed.
+
+    Args:
+        ask: asks once; its argument is how many attempts before it timed out.
+
+    Raises:
+        UnreachableError: there is no answer.
+    """
+    silent = 0
+
+    async def once() -> None:
+        nonlocal silent
+        try:
+            await ask(silent)
+        except UnreachableError as error:
+            if isinstance(error.__cause__, SilentStreamError):
+                silent += 1
+                _log.warning("the start is not answered", why=error.message, attempt=silent, of=_SILENT_PROBES)
+            raise
+
+    def gives_up(state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is not None and isinstance(error.__cause__, SilentStreamError):
+            return silent >= _SILENT_PROBES
+        return (state.seconds_since_start or 0.0) >= SETUP_TIMEOUT
+
+    wait = wait_random_exponential(multiplier=0.1, max=2)
+    retrying = AsyncRetrying(retry=retry_if_exception_type(UnreachableError), stop=gives_up, wait=wait, reraise=True)
+    await retrying(once)
 
 
 @asynccontextmanager

@@ -203,6 +203,35 @@ def test_a_start_that_was_not_answered_is_not_taken_for_one_that_is_accepted(
     assert server.created <= start <= server.created + 1000
 
 
+class SlowServer(YoungServer):
+    """The same, whose first message takes longer than a timeout that has not grown ``needed`` times."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__((), UNAVAILABLE)
+        self._needed = needed
+        self.timeouts = list[int]()
+
+    async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        self.timeouts.append(query.timeouts)
+        if query.timeouts < self._needed:
+            raise SilentStreamError("no message for 30 s")
+        async for items in super().read(query):
+            yield items
+
+
+def test_a_start_waits_longer_each_time_for_the_first_message_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    for needed in (2, 100):
+        server = SlowServer(needed)
+        monkeypatch.setattr(OpenStream, "queries", lambda _, server=server: server)
+        probing = STREAM.probe(SlowServer.created)
+        if needed == 100:
+            with pytest.raises(UnreachableError, match="no message for 30 s"):
+                asyncio.run(probing)
+        else:
+            asyncio.run(probing)
+        assert server.timeouts == [0, 1, 2]
+
+
 def test_a_server_that_never_answers_decides_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenStream, "queries", lambda _: YoungServer(range(1, 1000), UNAVAILABLE))
     monkeypatch.setattr(reader, "SETUP_TIMEOUT", 0.0)

@@ -155,6 +155,9 @@ OF_ACTIONS = {
     "the_settings_are_refused": "See [Conduit](../guide/conduit.md#when-a-pipeline-does-not-run).",
     "the_spool_cannot_be_swept": "The line has the error of the disk or bucket; check its rights to delete.",
     "the_status_page_is_open_to": "Set `status.token`, or `status.host: 127.0.0.1`.",
+    "the_start_is_not_answered": (
+        "Look at the instance's load, if it lasts: each attempt waits twice as long as the one before."
+    ),
     "the_tables_columns_as_of_the": "Nothing: the columns of now are taken.",
     "transaction_incomplete": "Run `spanner-cdc audit`, and report what it finds with the transaction's id.",
     "watermark_stalled": (
