@@ -26,6 +26,7 @@ from connector.envelope.avro_schema import avro_name, record_name
 from connector.envelope.events import Converter
 from connector.envelope.failing_rows import of_column
 from connector.envelope.opencdc import converter
+from connector.envelope.opencdc_protobuf import varint
 from connector.errors import EventError
 
 Encoder = Callable[[object], bytes]
@@ -143,18 +144,13 @@ def _array(encode: Encoder) -> Encoder:
 
 
 def _long(number: int) -> bytes:
-    """An integer of 64 bits, zigzag, in groups of seven bits, the lowest first."""
+    """An integer of 64 bits, zigzag, as a varint."""
     if 0 <= number < 64:  # most lengths
         return _SHORT[number]
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     if rest >> 64:
         raise OverflowError
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return varint(rest)
 
 
 def _sized(data: bytes) -> bytes:

@@ -98,7 +98,7 @@ def delimited(record: OpenCdcRecord | EncodedRecord) -> bytes:
     if record.after is not None:
         _set(payload.after, record.after)
     data: bytes = message.SerializeToString(deterministic=True)
-    return _varint(len(data)) + data
+    return varint(len(data)) + data
 
 
 def _set(data: Message, values: Data) -> None:
@@ -139,7 +139,8 @@ def _set_items(to: Message, items: Sequence[object]) -> None:
         _set_value(to.values.add(), item)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number, 0 or more, in groups of seven bits, the lowest first: as protobuf's messages and Avro have it."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
