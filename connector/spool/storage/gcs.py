@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
@@ -54,24 +55,12 @@ class GcsStore:
         endpoint: str = "",
         patience: float = PATIENCE,
     ) -> None:
-        self._bucket = Bucket(
-            url,
-            failure=failure,
-            unavailable=unavailable,
-            option=option,
-            endpoint=endpoint or None,
-            patience=patience,
+        bucket = partial(
+            Bucket, url, failure=failure, unavailable=unavailable, option=option, endpoint=endpoint or None
         )
+        self._bucket = bucket(patience=patience)
         self._patience = patience
-        self._leases = Bucket(
-            url,
-            failure=failure,
-            unavailable=unavailable,
-            option=option,
-            endpoint=endpoint or None,
-            patience=min(patience, 2 * RENEWAL),
-            timeout=(RENEWAL, 2 * RENEWAL),
-        )
+        self._leases = bucket(patience=min(patience, 2 * RENEWAL), timeout=(RENEWAL, 2 * RENEWAL))
         self._failure = failure
         self._scratch = Scratch(failure)
         self._held: list[Lease] = []
