@@ -40,8 +40,11 @@ def spark_home() -> str:
     home = Path(sys.prefix, f"spark-{version('pyspark')}")
     home.mkdir(exist_ok=True)
     for folder in ("bin", "jars"):
-        with suppress(FileExistsError):
-            (home / folder).symlink_to(Path(spec.origin).parent / folder)
+        link, installed = home / folder, Path(spec.origin).parent.resolve() / folder
+        if not link.exists():  # absent, or of an environment that was reached by a path which is gone
+            link.unlink(missing_ok=True)
+            with suppress(FileExistsError):
+                link.symlink_to(installed)
     return str(home)
 
 

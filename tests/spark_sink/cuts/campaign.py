@@ -44,6 +44,9 @@ _POINTS: list[tuple[type, str, int]] = [
 ]
 """The methods at whose nth call a process is killed."""
 
+_PAUSE = 2
+"""The pause of the reader, to the time that a read takes."""
+
 
 class Reader:
     """Reads tables beside the sink, in a session of its own.
@@ -77,11 +80,14 @@ class Reader:
         self.wrong += [found] if found != SUM else []
 
     def read_until(self, stop: threading.Event) -> None:
-        """Reads until it is stopped."""
-        while not stop.is_set():
+        """Reads until it is stopped, and leaves most of the time to the sink."""
+        pause = 0.0
+        while not stop.wait(pause):
+            started = time.monotonic()
             self.read()
             self.read_newest()
             self.reads += 1
+            pause = _PAUSE * (time.monotonic() - started)
 
 
 class Campaign:
@@ -127,6 +133,8 @@ class Campaign:
                     self.reader.read_newest()
                     process = self.process()
                 self.deliver(*process)
+                if number % 50 == 0:
+                    report(f"{number} cuts, {self.kills} kills")
         finally:
             stop.set()
             reading.join()

@@ -1,6 +1,7 @@
 """Runs of the sink that publish cuts, without Spark: micro-batch by micro-batch, killed at random, and read beside."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from spark_sink.sinks.bigquery.sink_type import BigQuerySink
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from tests.local_bigquery import LocalBigQuery
+from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.cuts.transfers import TABLES, Transfers
 from tests.spark_sink.sinks.bigquery.deliveries.histories import History
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, Scenario, killed_at
@@ -38,6 +40,9 @@ _NEWEST = {
     " WHERE datastream_metadata.change_type != 'DELETE'",
     "merge-load": "SELECT SUM(Balance) AS n FROM `{0}.%s`",
 }
+_PAUSE = 2
+"""The pause of the reader, to the time that a read takes."""
+
 _NEWEST_TIME = "SELECT CAST(as_of AS STRING) FROM `{0}._cuts` ORDER BY epoch DESC, published_at DESC LIMIT 1"
 
 
@@ -142,15 +147,18 @@ class CutScenario:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Reads from another thread for as long as the context is open, with a cut and without."""
+        """Reads from another thread while the context is open, with a cut and without; most time is the sink's."""
         ended = threading.Event()
         errors: list[BaseException] = []
 
         def read() -> None:
             try:
-                while not ended.is_set():
+                pause = 0.0
+                while not ended.wait(pause):
+                    started = time.monotonic()
                     self.look_without_cut()
                     self.look_at_cut()
+                    pause = _PAUSE * (time.monotonic() - started)
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
@@ -177,6 +185,8 @@ def campaign(run: CutScenario, cuts: int, kills: int) -> None:
                 if number in killed:
                     run.kill()
                 run.deliver()
+                if number % 50 == 49:
+                    report(f"{number + 1} cuts, {run.did['kills']} kills")
         run.half_deliver()
     found = run.published()
     for cut in found:
