@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-pure test-rest test-commands test-random test-spark-services test-spark-databases test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-lower-bounds-of-jobs test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-servers test-commands test-random test-spark-services test-spark-databases test-spark-sources test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-lower-bounds-of-jobs test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
@@ -24,6 +24,8 @@ SPARK := tests/spark_sink tests/integration/bigquery
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
 RANDOM := tests/peers tests/property tests/soak tests/connector/spool/test_summaries.py
+SERVERS := tests/emulator tests/breakages
+SOURCES := tests/spark_sink/sources tests/spark_sink/reading/windows
 SNIPPETS := $(VENV)/snippets
 SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
 
@@ -34,11 +36,14 @@ else
 PYTEST := -m pytest
 endif
 
-# The longest lanes start first, so that none is left to run alone on one of two cores.
-LANES := $(ALSO) test-spark-sessions test-rest test-commands test-spark-databases test-spark-services test-snippets test-random
+# Half of a lane's time is waiting, for clocks and other processes: so many at a time keep two cores busy. The longest start first, so that none is
+# left to run alone.
+AT_A_TIME := 8
+LANES := $(ALSO) test-spark-databases test-spark-services test-spark-sessions test-spark-sources test-rest test-commands test-servers test-random \
+  test-snippets
 PASSED := $(VENV)/passed
 
-# Installed before the lanes start: a lane that has to wait for its environment would start last.
+# Installed beside the first lanes: each then leaves its place to the lane that waits for it.
 INSTALLED = $(if $(filter test-delta test-own-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
   $(if $(filter test-newest-python,$(ALSO)),$(NEWEST)/.installed)
 
@@ -54,8 +59,7 @@ test-pure:
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log $(VENV)/first $(CACHES)
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 lint $(VENV)/spark-classes.jsa $(INSTALLED) || true
-	@$(MAKE) --no-print-directory --keep-going --jobs=5 $(LANES) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(INSTALLED) lint $(LANES) || true
 	@$(if $(RETRY),$(FAILED_ALONE))
 	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
@@ -86,17 +90,23 @@ $(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
 
 test-rest:
 	@rm -f $(PASSED)/$@
-	@{ $(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SHOWN)) && $(PASS); } 2>&1 | tee $(VENV)/$@.log
+	@{ $(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SPARK) $(COMMANDS) $(RANDOM) $(SERVERS) $(SHOWN)) && $(PASS); } 2>&1 | tee $(VENV)/$@.log
 	@[ -e $(PASSED)/$@ ]
 
-test-spark-services:
+test-servers:
+	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVERS) $(LATER)
+
+test-spark-services: $(VENV)/spark-classes.jsa
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVICES) $(LATER)
 
-test-spark-databases:
+test-spark-databases: $(VENV)/spark-classes.jsa
 	@$(BIN)/python $(PYTEST) $(CACHE) $(DATABASES) $(LATER)
 
-test-spark-sessions:
-	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SERVICES) $(DATABASES)) tests/spark_sink $(LATER)
+test-spark-sources: $(VENV)/spark-classes.jsa
+	@$(BIN)/python $(PYTEST) $(CACHE) $(SOURCES) $(LATER)
+
+test-spark-sessions: $(VENV)/spark-classes.jsa
+	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SERVICES) $(DATABASES) $(SOURCES)) tests/spark_sink $(LATER)
 
 test-commands:
 	@$(BIN)/python -m pytest $(CACHE) $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
@@ -119,14 +129,12 @@ test-delta: $(LAKEHOUSE)/.installed
 
 # CI's part of test-delta: Delta's own statements and files. A statement of Delta takes three times as long as Iceberg's: what is one code for both
 # formats, such as cuts, keys, sessions, Spark Connect, what is left out, repaired or kept as a history, is shown there with Iceberg alone.
-ONE_CODE := campaign cuts/test_guide.py cuts/test_transfers.py history rejected repairs \
+ONE_CODE := campaign cuts/test_transfers.py history rejected repairs \
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
 SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
-  $(addprefix cuts/test_as_of.py::test_,a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
-    cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
+  $(addprefix cuts/test_as_of.py::test_,cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
     the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond) \
-  $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays \
-    the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before) \
+  $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays) \
   $(addsuffix ],$(addprefix names/test_own_names.py::test_a_table_of_an_older_version_is_carried_on_under_its_names[delta-,append history merge)) \
   $(addprefix test_merging.py::test_,a_backfill_fills_what_changes_did_not_name_and_brings_no_deleted_row_back \
     deleted_rows_are_kept_with_their_last_values_if_asked)

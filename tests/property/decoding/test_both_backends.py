@@ -28,6 +28,7 @@ def decoders_pass_their_tests(backend: str, *selected: str, **effort: str) -> No
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_decoders_pass_their_tests_with_the_python_backend_of_protobuf() -> None:
     """All but the mutants, which show what the tests find: that does not depend on the backend."""
     decoders_pass_their_tests("python", "-k", "not mutant", PROPERTY_SHARE="0.06", DAMAGED_SEEDS="20")

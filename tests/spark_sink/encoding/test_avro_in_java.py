@@ -39,7 +39,7 @@ VALUES: dict[str, object] = {
 }
 
 
-@pytest.mark.parametrize("deflate", [False, True])
+@pytest.mark.parametrize("deflate", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_javas_avro_reads_every_type(spark: SparkSession, spool: SpoolMaker, tmp_path: Path, *, deflate: bool) -> None:
     spool.seal(
         record(START + 1, range(300), columns=COLUMNS, values=VALUES),

@@ -148,6 +148,7 @@ def test_the_whole_self_test_is_good_on_omni_with_the_mutable_mode(
     assert seen["the read function of a placement"].startswith("this server refuses the stream: ")
 
 
+@pytest.mark.slow
 def test_a_mod_that_a_stream_of_the_front_omits_and_one_that_it_repeats_are_named(
     emulator: Emulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def config_of(folder: Path, sample: object, **source: object) -> Path:
     return configuration(folder, sample, source=source, spark=spark, sink=sink)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     workload = Workload(sample, seed=151)

@@ -36,6 +36,7 @@ def test_destinations_equal_spanner_though_the_backfill_is_killed_and_no_row_goe
 @pytest.mark.emulator
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_two_backfills_of_different_tables_are_read_at_the_same_time(database: MakeDatabase, tmp_path: Path) -> None:
     """One is stopped in part and resumed, the other filtered; columns are hashed and excluded."""
     assert AtOnce(database(dialect="postgresql"), tmp_path, rows=400, seed=7, parents=2).run(kills=0) == ""

@@ -1,4 +1,4 @@
-"""The campaign of repairs: its short form."""
+"""The campaign of repairs: its shorter forms."""
 
 from pathlib import Path
 
@@ -12,14 +12,15 @@ from tests.spark_sink.reading.repairs.damages import damaged
 @pytest.mark.emulator
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sink", "dialect", "rows", "kills"),
     [
         ("files", "googlesql", 100, 1),
-        pytest.param("files", "googlesql", 1000, 1, marks=pytest.mark.slow),
-        pytest.param("spanner", "googlesql", 1000, 1, marks=pytest.mark.slow),
-        pytest.param("merge-load", "postgresql", 1000, 0, marks=pytest.mark.slow),
-        pytest.param("append-only", "googlesql", 1000, 0, marks=pytest.mark.slow),
+        ("files", "googlesql", 1000, 1),
+        ("spanner", "googlesql", 1000, 1),
+        ("merge-load", "postgresql", 1000, 0),
+        ("append-only", "googlesql", 1000, 0),
     ],
 )
 def test_damages_and_deletes_lost_in_a_gap_are_repaired_under_load_though_a_repair_is_killed(

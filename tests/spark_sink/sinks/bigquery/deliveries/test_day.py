@@ -29,7 +29,7 @@ def check(meter: Meter, mode: str, hours: int) -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    [*MODES[:3], pytest.param("changelog", marks=pytest.mark.slow)],  # it appends as append-only does
+    [pytest.param(mode, marks=() if mode == "merge-load" else pytest.mark.slow) for mode in MODES],
     ids=MODES,
 )
 def test_some_hours_of_50_tables_are_within_the_quotas_at_the_default_configuration(tmp_path: Path, mode: str) -> None:

@@ -105,6 +105,7 @@ def test_a_catalog_that_refuses_the_credentials_is_final_and_one_that_is_silent_
     assert rows(lake, "gated.plays.Singers") == [(1, "n", 1)]
 
 
+@pytest.mark.slow
 def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_while_lose_and_repeat_nothing(
     lake: SparkSession, gate: Gate, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def removed_versions(lake: SparkSession, of_format: Format, table: str) -> None:
     lake.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', {old})")
 
 
+@pytest.mark.slow
 def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_what_is_not_there_is_refused_in_a_line(lake: SparkSession, merging_form
 
 
 @DELTA
+@pytest.mark.slow
 def test_a_cut_of_a_table_that_was_created_again_is_refused_and_of_one_that_was_replaced_is_read(
     lake: SparkSession, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def bank(lake: SparkSession, merging_format: Format, tmp_path: Path) -> Campaign
     return campaign
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_guide_read_tables_as_of_the_newest_cut(
     lake: SparkSession, merging_format: Format, tmp_path: Path, bank: Campaign
 ) -> None:

@@ -54,6 +54,7 @@ def test_tables_have_the_versions_of_all_events_whatever_is_killed_or_late(
         assert run.kills > 0
 
 
+@pytest.mark.slow
 def test_readers_find_the_rows_as_of_any_time_and_a_commit_has_whole_epochs(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_readers_find_the_rows_as_of_any_time_and_a_commit_has_whole_epochs(
     assert {row["Id"]: row["_captured"] for row in current} == {1: None, 2: None, 3: None}
 
 
+@pytest.mark.slow
 def test_commits_to_the_same_keys_at_the_same_time_make_one_history(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

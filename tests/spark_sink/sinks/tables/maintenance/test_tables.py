@@ -36,6 +36,7 @@ def check() -> None:
     """No other sink has taken over."""
 
 
+@pytest.mark.slow
 def test_the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

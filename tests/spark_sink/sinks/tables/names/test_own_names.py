@@ -126,7 +126,9 @@ def carried_on(made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert as_rows(made.rows("old")) == as_rows(made.rows("new"))
 
 
-@pytest.mark.parametrize("mode", ["merge", "append", "history"])
+@pytest.mark.parametrize(
+    "mode", ["merge", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("append", "history"))]
+)
 def test_a_table_of_an_older_version_is_carried_on_under_its_names(
     lake: SparkSession, merging_format: Format, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_table_that_was_dropped_is_created_again_with_what_comes_then(appendin
     assert appending.ids() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_another_table_in_the_place_of_one_is_noticed_though_it_has_as_many_versions(appending: Appending) -> None:
     """As another process does it: behind the caches of this one."""
     other = Appending(appending.lake, appending.format, appending.path.parent / "other")
@@ -158,7 +159,7 @@ def test_a_table_that_was_rolled_back_gets_what_it_lacks(appending: Appending) -
 
 
 @_WITH_ICEBERG
-@pytest.mark.parametrize("walked", [50, 2])
+@pytest.mark.parametrize("walked", [pytest.param(50, marks=pytest.mark.slow), 2])
 def test_the_last_epoch_is_that_of_the_history_whatever_is_between(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked: int
 ) -> None:
