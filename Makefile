@@ -59,7 +59,8 @@ test-pure:
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log $(VENV)/first $(CACHES)
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(INSTALLED) lint $(LANES) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint $(VENV)/spark-classes.jsa || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(INSTALLED) $(LANES) || true
 	@$(if $(RETRY),$(FAILED_ALONE))
 	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
@@ -96,16 +97,16 @@ test-rest:
 test-servers:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVERS) $(LATER)
 
-test-spark-services: $(VENV)/spark-classes.jsa
+test-spark-services:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVICES) $(LATER)
 
-test-spark-databases: $(VENV)/spark-classes.jsa
+test-spark-databases:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(DATABASES) $(LATER)
 
-test-spark-sources: $(VENV)/spark-classes.jsa
+test-spark-sources:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SOURCES) $(LATER)
 
-test-spark-sessions: $(VENV)/spark-classes.jsa
+test-spark-sessions:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SERVICES) $(DATABASES) $(SOURCES)) tests/spark_sink $(LATER)
 
 test-commands:
