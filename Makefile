@@ -36,14 +36,13 @@ else
 PYTEST := -m pytest
 endif
 
-# Half of a lane's time is waiting, for clocks and other processes: so many at a time keep two cores busy. The longest start first, so that none is
-# left to run alone.
-AT_A_TIME := 8
+# So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone.
+AT_A_TIME := 5
 LANES := $(ALSO) test-spark-databases test-spark-services test-spark-sessions test-spark-sources test-rest test-commands test-servers test-random \
   test-snippets
 PASSED := $(VENV)/passed
 
-# Installed beside the first lanes: each then leaves its place to the lane that waits for it.
+# Installed before the lanes start: a lane that has to wait for its environment would start last.
 INSTALLED = $(if $(filter test-delta test-own-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
   $(if $(filter test-newest-python,$(ALSO)),$(NEWEST)/.installed)
 
@@ -59,8 +58,8 @@ test-pure:
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log $(VENV)/first $(CACHES)
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint $(VENV)/spark-classes.jsa || true
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(INSTALLED) $(LANES) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 lint $(VENV)/spark-classes.jsa $(INSTALLED) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(LANES) || true
 	@$(if $(RETRY),$(FAILED_ALONE))
 	@failed=; for lane in lint $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
