@@ -11,27 +11,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_sink
-from connector.core.records import ColumnType
-from connector.core.timestamps import SECOND
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT
 from spark_sink.failures import SPARK_ERRORS, Meaning, line_and_code, meaning_of
 from spark_sink.run import _final_if_permanent
-from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.databases import missing_database
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
-from spark_sink.sinks.tables.merge_into import TablesWriter
+from tests.spark_sink.sinks.tables.catalogs.namespaces import WIDE, rows, use_two_namespaces
 from tests.spark_sink.sinks.tables.catalogs.server import Gate, nessie_catalog, new_java, rest_catalog
-from tests.spark_sink.sinks.tables.changes import NAME, change
-from tests.spark_sink.sinks.tables.reading import epochs, sealed
-from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
-from tests.spark_sink.spools import KEY, START, SpoolMaker, record
+from tests.spark_sink.sinks.tables.changes import change
+from tests.spark_sink.sinks.tables.reading import epochs
+from tests.spark_sink.spools import SpoolMaker
 
 pytestmark = pytest.mark.skipif(
     spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
 )
-AGE = ColumnType("Age", '{"code":"INT64"}', False, 3)
-WIDE = (KEY, NAME, AGE)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +41,6 @@ def configure(lake: SparkSession, name: str, options: dict[str, str]) -> None:
 
 def of_rest(address: str) -> dict[str, str]:
     return {"type": "rest", "uri": address, "rest.client.max-retries": "1"}
-
-
-def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
-    spark.sql(f"REFRESH TABLE {table}")
-    return sorted(tuple(row) for row in spark.table(table).select("Id", "Name", "Age").collect())
 
 
 def test_a_database_that_a_catalog_lacks_is_named_with_the_statement_that_creates_it(
@@ -155,7 +143,7 @@ def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and
 ) -> None:
     options = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": str(tmp_path / "warehouse")}
     configure(lake, "sqlite", {**options, "uri": f"jdbc:sqlite:{tmp_path}/catalog.db"})
-    _use_two_namespaces(lake, "sqlite", tmp_path)
+    use_two_namespaces(lake, "iceberg", "sqlite", tmp_path)
 
 
 @pytest.mark.slow
@@ -165,7 +153,7 @@ def test_a_catalog_of_nessie_has_such_tables_and_its_faults_are_named(lake: Spar
     with nessie_catalog(tmp_path, java) as gate:
         options = {"type": "nessie", "uri": f"{gate.address}/api/v2", "warehouse": str(tmp_path / "warehouse")}
         configure(lake, "nessie", options)
-        _use_two_namespaces(lake, "nessie", tmp_path)
+        use_two_namespaces(lake, "iceberg", "nessie", tmp_path)
         lake.sql("CREATE NAMESPACE nessie.plays")
         spool = SpoolMaker(tmp_path / "faults")
         spool.seal(change(1, [9], WIDE, Name="n", Age="1"))
@@ -182,30 +170,3 @@ def test_a_catalog_of_nessie_has_such_tables_and_its_faults_are_named(lake: Spar
         gate.refusal = None
         spark_sink.merge_into(epochs(lake, spool, 1, 1), format="iceberg", database="nessie.plays", mode="append")
         assert rows(lake, "nessie.plays.Singers") == [(9, "n", 1)]
-
-
-def _use_two_namespaces(lake: SparkSession, catalog: str, folder: Path) -> None:
-    """The second writer of a table is a repair, as a backfill is."""
-    for namespace in ("operas", "films"):
-        assert missing_database(lake, f"{catalog}.{namespace}") != []
-        lake.sql(f"CREATE NAMESPACE {catalog}.{namespace}")
-        assert missing_database(lake, f"{catalog}.{namespace}") == []
-    maker = SpoolMaker(folder / "spool")
-    merging = TableOptions("iceberg", None, f"{catalog}.operas", "merge", "apply")
-    stream = TablesWriter(Feed.at(maker.path), merging, "tables")
-    at, later, table = START + 5 * SECOND, {"Name": "later", "Age": "7"}, f"{catalog}.operas.Singers"
-    maker.seal(change(1, [1, 2, 3]))
-    stream.write(epochs(lake, maker, 1, 1))
-    maker.seal(
-        record(at + SECOND, [2], columns=WIDE, values=dict(later), mod_type="UPDATE"),
-        record(at + SECOND, [3], mod_type="DELETE", sequence=1),
-    )
-    own = sealed_repair(maker, at, {1: "right", 2: "right"}, [100])
-    stream.write(epochs(lake, maker, 2, 2))
-    TablesWriter(Feed(own, maker.spool), merging, "tables").write(sealed(lake, own, 1, 2), of_backfill=True)
-    assert rows(lake, table) == [(1, "right", None), (2, "later", 7)]
-    maker.seal(record(at + 2 * SECOND, [4], columns=WIDE, values=dict(later)))
-    stream.write(epochs(lake, maker, 2, 3))  # the second one is repeated
-    assert rows(lake, table) == [(1, "right", None), (2, "later", 7), (4, "later", 7)]
-    spark_sink.merge_into(epochs(lake, maker, 1, 3), format="iceberg", database=f"{catalog}.films", mode="append")
-    assert len(rows(lake, f"{catalog}.films.Singers")) == 6

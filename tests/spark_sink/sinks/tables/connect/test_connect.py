@@ -1,11 +1,6 @@
 """Spark Connect, whose sessions have no JVM of their own."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,17 +14,8 @@ from spark_sink.sinks.tables.formats.session import session_options, writing
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sources.changes.offsets import Offset
 from tests.spark_sink.sinks.tables.changes import change
+from tests.spark_sink.sinks.tables.connect.programs import ran
 from tests.spark_sink.spools import SpoolMaker
-
-
-def ran(log: Path, program: str, *arguments: str) -> dict[str, Any]:
-    """The output of a program of this folder."""
-    command = [sys.executable, "-m", f"tests.spark_sink.sinks.tables.connect.{program}", *arguments]
-    with log.open("wb") as file:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=file, env=os.environ, timeout=600, check=False)
-    assert done.returncode == 0, log.read_text()[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 @pytest.mark.spark
@@ -38,7 +24,7 @@ def test_tables_are_merged_through_spark_connect_each_epoch_once(merging_format:
     spool = SpoolMaker(tmp_path / "spool")
     for epoch in range(1, 5):
         spool.seal(change(epoch, [epoch, epoch + 1], Name=f"{epoch}"))
-    found = ran(tmp_path / "log", "merging", merging_format, str(tmp_path / "lake"), spool.path)
+    found = ran(tmp_path / "log", "connect.merging", merging_format, str(tmp_path / "lake"), spool.path)
     assert found == {
         "session": "pyspark.sql.connect.session",
         "merge": [[1, "1"], [2, "2"], [3, "3"], [4, "4"], [5, "4"]],
@@ -55,7 +41,7 @@ def test_where_options_and_persisting_are_refused_delta_is_appended_to_each_epoc
     spool = SpoolMaker(tmp_path / "spool")
     for epoch in range(1, 5):
         spool.seal(change(epoch, [epoch], Name=f"{epoch}"))
-    found = ran(tmp_path / "log", "serverless", str(tmp_path / "lake"), spool.path)
+    found = ran(tmp_path / "log", "connect.serverless", str(tmp_path / "lake"), spool.path)
     assert found["append"] == [[1, "1"], [2, "2"], [3, "3"], [4, "4"]]
     assert "does not let spark.databricks.delta.write.txnAppId be set" in found["merge"]
     assert "Databricks serverless" in found["merge"]
@@ -102,7 +88,7 @@ def serverless() -> Mock:
         check(name)
         offered[name] = value
 
-    session = Mock(session_id="serverless", offered=offered)
+    session = Mock(session_id="connect.serverless", offered=offered)
     session.conf.get.side_effect, session.conf.set.side_effect = get, put
     session.conf.unset.side_effect = check
     return session
