@@ -24,6 +24,7 @@ from tests.local_bigquery import LocalBigQuery
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.cuts.transfers import TABLES, Transfers
 from tests.spark_sink.sinks.bigquery.deliveries.histories import History
+from tests.spark_sink.sinks.bigquery.deliveries.runs import SinkRun
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, Scenario, killed_at
 
 SPARK = cast("SparkSession", None)
@@ -49,12 +50,15 @@ _NEWEST_TIME = "SELECT CAST(as_of AS STRING) FROM `{0}._cuts` ORDER BY epoch DES
 def deliver(scenario: Scenario) -> None:
     """Delivers what is sealed; a micro-batch is done once its cut is published."""
     with scenario.sink() as sink:
-        publication = Publication(sink.delivery)
-        while sink.plan():
-            publication.before_batch()
-            sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
-            publication.after_batch(SPARK)
-            scenario.checkpoint.done = True
+        _deliver(sink, Publication(sink.delivery))
+
+
+def _deliver(sink: SinkRun, publication: Publication) -> None:
+    while sink.plan():
+        publication.before_batch()
+        sink.deliver([row for task in sink.tasks() for row in sink.reports(task)])
+        publication.after_batch(SPARK)
+        sink.checkpoint.done = True
 
 
 def sum_of(query: str) -> str:
@@ -71,10 +75,30 @@ class CutScenario:
         self.scenario = Scenario(server, folder, mode, History(Random(0)), dict(options))
         self.transfers = Transfers(self.scenario.maker, self.random)
         self.did: Counter[str] = Counter()
+        self._running: tuple[SinkRun, Publication] | None = None
 
     def deliver(self) -> None:
         """Delivers what is sealed, and publishes a cut after each micro-batch."""
         deliver(self.scenario)
+
+    def deliver_on(self) -> None:
+        """The same by one process, which runs on until it is killed or ended."""
+        if self._running is None:
+            started = self.scenario.sink()
+            self._running = started, Publication(started.delivery)
+        sink, publication = self._running
+        sink.only_what_is_sealed()
+        try:
+            _deliver(sink, publication)
+        except KilledError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Ends the process, if one runs."""
+        if self._running is not None:
+            self._running[0].end()
+            self._running = None
 
     def kill(self) -> None:
         """Delivers until the sink is killed somewhere; whoever joins tables then may see half a transaction."""
@@ -82,7 +106,7 @@ class CutScenario:
         call = 1 if owner is BigQueryCuts else self.random.choice((1, 2))  # a micro-batch is published once
         after = self.random.random() < 0.5
         with killed_at(owner, method, call=call, after=after), suppress(KilledError):
-            self.deliver()
+            self.deliver_on()
             return
         self.did["kills"] += 1
         self.look_without_cut()
@@ -120,10 +144,10 @@ class CutScenario:
         self.transfers.seal(3)
         owner, method = (BigQueryWriter, "commit") if self.mode == "append-only" else (BigQueryClient, "merge")
         with killed_at(owner, method, call=2), pytest.raises(KilledError):
-            self.deliver()
+            self.deliver_on()
         self.look_without_cut()
         self.look_at_cut()
-        self.deliver()
+        self.deliver_on()
 
     def total(self, sql: str) -> int:
         """The sum that a statement finds."""
@@ -176,7 +200,7 @@ class CutScenario:
 def campaign(run: CutScenario, cuts: int, kills: int) -> None:
     """Publishes cuts under load, while the sink is killed and others read; fails where a sum as of a cut is wrong."""
     killed = set(run.random.sample(range(cuts), kills))
-    run.deliver()
+    run.deliver_on()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "PREVENTED_AFTER", 0.0)  # no other process is about to start a job
         with run.reading():
@@ -184,10 +208,11 @@ def campaign(run: CutScenario, cuts: int, kills: int) -> None:
                 run.transfers.seal(3)
                 if number in killed:
                     run.kill()
-                run.deliver()
+                run.deliver_on()
                 if number % 50 == 49:
                     report(f"{number + 1} cuts, {run.did['kills']} kills")
         run.half_deliver()
+        run.end()
     found = run.published()
     for cut in found:
         run.check(cut)

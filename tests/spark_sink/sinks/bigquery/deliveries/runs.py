@@ -53,6 +53,10 @@ class SinkRun:
         return self
 
     def __exit__(self, *args: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ends the run as a kill does."""
         held = self._reader._claim._held
         if held is not None:
             held.close()  # as the system does when a process ends
