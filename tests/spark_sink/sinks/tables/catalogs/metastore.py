@@ -19,7 +19,7 @@ from spark_sink.sinks.tables.libraries import spark_options
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.lake_libraries import FEW_ROWS
 from tests.spark_sink.sinks.tables.catalogs.namespaces import WIDE, rows, use_two_namespaces
-from tests.spark_sink.sinks.tables.reading import sealed
+from tests.spark_sink.sinks.tables.reading import epochs
 from tests.spark_sink.spools import START, SpoolMaker, record
 
 
@@ -63,8 +63,8 @@ def write_again(lake: SparkSession, maker: SpoolMaker) -> None:
     at = START + 60 * SECOND
     maker.seal(record(at, [5], columns=WIDE, values={"Name": "new", "Age": "5"}))
     merging = TableOptions("delta", None, "operas", "merge", "apply")
-    TablesWriter(Feed.at(maker.path), merging, "tables").write(sealed(lake, maker.spool, 1, last + 1))
-    spark_sink.merge_into(sealed(lake, maker.spool, 1, last), format="delta", database="films", mode="append")
+    TablesWriter(Feed.at(maker.path), merging, "tables").write(epochs(lake, maker, 1, last + 1))
+    spark_sink.merge_into(epochs(lake, maker, 1, last), format="delta", database="films", mode="append")
 
 
 if __name__ == "__main__":
