@@ -18,7 +18,7 @@ SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs t
 DATABASES := tests/integration/bigquery tests/spark_sink/sinks/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
-# ALSO="test-own-delta test-iceberg test-lower-bounds test-newest-python" runs those beside them, as CI does.
+# ALSO="test-iceberg test-own-delta test-lower-bounds test-newest-python" runs those beside them, as CI does.
 # RETRY=1 runs what failed once more when nothing else runs, as CI does, and names what then passed: each is a fault to be mended.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
@@ -38,7 +38,7 @@ endif
 
 # So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone.
 AT_A_TIME := 5
-LANES := $(ALSO) test-spark-databases test-spark-services test-spark-sessions test-spark-sources test-rest test-commands test-servers test-random \
+LANES := test-rest test-spark-databases test-spark-sources test-spark-sessions $(ALSO) test-commands test-servers test-random test-spark-services \
   test-snippets
 PASSED := $(VENV)/passed
 
