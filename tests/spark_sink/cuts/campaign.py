@@ -30,6 +30,7 @@ from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.cuts.bank import SUM, TABLES, Bank
+from tests.spark_sink.cuts.readers import reads
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
@@ -43,9 +44,6 @@ _POINTS: list[tuple[type, str, int]] = [
     (CutRecords, "publish", 1),
 ]
 """The methods at whose nth call a process is killed."""
-
-_PAUSE = 2
-"""The pause of the reader, to the time that a read takes."""
 
 
 class Reader:
@@ -80,14 +78,11 @@ class Reader:
         self.wrong += [found] if found != SUM else []
 
     def read_until(self, stop: threading.Event) -> None:
-        """Reads until it is stopped, and leaves most of the time to the sink."""
-        pause = 0.0
-        while not stop.wait(pause):
-            started = time.monotonic()
+        """Reads until it is stopped."""
+        for _ in reads(stop):
             self.read()
             self.read_newest()
             self.reads += 1
-            pause = _PAUSE * (time.monotonic() - started)
 
 
 class Campaign:

@@ -1,7 +1,6 @@
 """Runs of the sink that publish cuts, without Spark: micro-batch by micro-batch, killed at random, and read beside."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from spark_sink.sinks.bigquery.sink_type import BigQuerySink
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from tests.local_bigquery import LocalBigQuery
+from tests.spark_sink.cuts.readers import reads
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.cuts.transfers import TABLES, Transfers
 from tests.spark_sink.sinks.bigquery.deliveries.histories import History
@@ -41,9 +41,6 @@ _NEWEST = {
     " WHERE datastream_metadata.change_type != 'DELETE'",
     "merge-load": "SELECT SUM(Balance) AS n FROM `{0}.%s`",
 }
-_PAUSE = 2
-"""The pause of the reader, to the time that a read takes."""
-
 _NEWEST_TIME = "SELECT CAST(as_of AS STRING) FROM `{0}._cuts` ORDER BY epoch DESC, published_at DESC LIMIT 1"
 
 
@@ -171,18 +168,15 @@ class CutScenario:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Reads from another thread while the context is open, with a cut and without; most time is the sink's."""
+        """Reads from another thread for as long as the context is open, with a cut and without."""
         ended = threading.Event()
         errors: list[BaseException] = []
 
         def read() -> None:
             try:
-                pause = 0.0
-                while not ended.wait(pause):
-                    started = time.monotonic()
+                for _ in reads(ended):
                     self.look_without_cut()
                     self.look_at_cut()
-                    pause = _PAUSE * (time.monotonic() - started)
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
