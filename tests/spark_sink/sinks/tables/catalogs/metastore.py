@@ -15,7 +15,7 @@ from connector.config.sections import SparkConfig
 from connector.core.timestamps import SECOND
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import TableOptions, TablesConfig
-from spark_sink.sinks.tables.libraries import spark_options
+from spark_sink.sinks.tables.formats.started import started
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.lake_libraries import FEW_ROWS
 from tests.spark_sink.sinks.tables.catalogs.namespaces import WIDE, rows, use_two_namespaces
@@ -26,35 +26,26 @@ from tests.spark_sink.spools import START, SpoolMaker, record
 def main() -> None:
     """Runs once."""
     folder, run = Path(sys.argv[1]), sys.argv[2]
-    lake = session(folder)
-    if run == "first":
-        use_two_namespaces(lake, "delta", "", folder)
-    else:
-        write_again(lake, SpoolMaker(folder / "spool", reopen=True))
-    found = {name: rows(lake, f"{name}.Singers") for name in ("operas", "films")}
-    where = lake.sql("DESCRIBE DETAIL operas.Singers").first()
-    assert where is not None
-    sys.stdout.write(json.dumps({**found, "location": where["location"]}))
-    lake.stop()
+    with started(configuration(folder), TablesConfig.model_validate({"format": "delta", "database": "operas"})) as lake:
+        if run == "first":
+            use_two_namespaces(lake, "delta", "", folder)
+        else:
+            write_again(lake, SpoolMaker(folder / "spool", reopen=True))
+        found = {name: rows(lake, f"{name}.Singers") for name in ("operas", "films")}
+        where = lake.sql("DESCRIBE DETAIL operas.Singers").first()
+        assert where is not None
+        sys.stdout.write(json.dumps({**found, "location": where["location"]}))
 
 
-def session(folder: Path) -> SparkSession:
-    """A session whose catalog is a metastore in a database of Derby."""
-    sink = TablesConfig.model_validate({"format": "delta", "database": "operas"})
-    builder = SparkSession.builder.master("local[2]").enableHiveSupport()
-    for name, value in {
-        **spark_options(sink, SparkConfig()),
-        **FEW_ROWS,
-        "spark.ui.enabled": "false",
-        "spark.log.level": "OFF",
-        "spark.sql.session.timeZone": "UTC",
+def configuration(folder: Path) -> SparkConfig:
+    """As users write it, but for the metastore, which is in a database of Derby."""
+    derby = f"jdbc:derby:;databaseName={folder / 'metastore'};create=true"
+    own = {
+        "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder / 'metastore'};create=true",
-    }.items():
-        builder = builder.config(name, value)
-    found = builder.getOrCreate()
-    spark_sink.register(found)
-    return found
+        "spark.hadoop.javax.jdo.option.ConnectionURL": derby,
+    }
+    return SparkConfig(master="local[2]", config={**FEW_ROWS, **own})
 
 
 def write_again(lake: SparkSession, maker: SpoolMaker) -> None:

@@ -26,8 +26,8 @@ def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in spark.table(table).select("Id", "Name", "Age").collect())
 
 
-def use_two_namespaces(lake: SparkSession, of_format: Format, catalog: str, folder: Path) -> SpoolMaker:
-    """Uses ``operas`` and ``films`` of a catalog, or of the session's own if ``catalog`` is empty; returns the spool.
+def use_two_namespaces(lake: SparkSession, of_format: Format, catalog: str, folder: Path) -> None:
+    """Uses ``operas`` and ``films`` of a catalog, or of the session's own if ``catalog`` is empty.
 
     The second writer of a table is a repair, as a backfill is.
     """
@@ -55,4 +55,3 @@ def use_two_namespaces(lake: SparkSession, of_format: Format, catalog: str, fold
     assert rows(lake, table) == [(1, "right", None), (2, "later", 7), (4, "later", 7)]
     spark_sink.merge_into(epochs(lake, maker, 1, 3), format=of_format, database=films, mode="append")
     assert len(rows(lake, f"{films}.Singers")) == 6
-    return maker

@@ -88,7 +88,7 @@ def serverless() -> Mock:
         check(name)
         offered[name] = value
 
-    session = Mock(session_id="connect.serverless", offered=offered)
+    session = Mock(session_id="serverless", offered=offered)
     session.conf.get.side_effect, session.conf.set.side_effect = get, put
     session.conf.unset.side_effect = check
     return session
