@@ -38,9 +38,8 @@ def test_case_01_a_clean_end_of_a_query_does_not_finish_its_partition(
 # tail I 28, over gRPC and in real time
 def test_case_01_tail_reads_all_children_after_a_clean_end() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, 2), token="left", times=1)
-    with served(
-        split(), now=0, speed=2, faults=plan
-    ) as server:  # a query within ten seconds is one of before the split
+    # a query within ten seconds is one of before the split
+    with served(split(), now=0, speed=2, faults=plan) as server:
         done = tailed(server)
         assert server.engine.queries["left"] >= 2
     assert plan.struck == {"clean end": 1}
