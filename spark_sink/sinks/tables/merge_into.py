@@ -43,7 +43,7 @@ from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, Reject
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
 from spark_sink.sinks.tables.row_merger import for_table, merged, newest
-from spark_sink.sinks.tables.table_faults import naming, refused, tried
+from spark_sink.sinks.tables.table_faults import is_missing, naming, refused, tried
 from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
 from spark_sink.sources.changes.known_tables import KnownTables, TablesNow, type_name
 from spark_sink.sources.changes.spool_copies import check_copy
@@ -387,17 +387,21 @@ class TablesWriter:
 
         Raises:
             TableError: Spark refuses to.
+            PySparkException, Py4JError: the destination does not answer, or fails for more than one table.
         """
         store = self.store(spark)
         target = store.target(table_name(name))
-        try:
-            store.refresh(target)
-            has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
-        except AnalysisException:
-            return  # there is no such table yet
-        if has_any:
-            with refused(name, target), writing(spark):
-                tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+        with refused(name, target):
+            try:
+                store.refresh(target)
+                has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
+            except AnalysisException as error:
+                if not is_missing(error):
+                    raise
+                return
+            if has_any:
+                with writing(spark):
+                    tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
 
     def table(self, name: str, now: TablesNow | None = None) -> LakeTable:
         """A table of the destination, with every column that it has had.

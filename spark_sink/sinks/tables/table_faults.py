@@ -3,6 +3,7 @@
 An error about a value that cannot be written names its table and column, and not the value.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
@@ -12,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from connector.core.health.retries import Cause
 from connector.telemetry.retrying import attempts
-from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value
+from spark_sink.errors import TableError, clear_line, condition, is_of_statement, is_of_value, text_of
 from spark_sink.failures import SPARK_ERRORS
 from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sources.changes.typed import columns_not_castable
@@ -42,6 +43,19 @@ _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
 A folder with files of others is the same error, and it stays: after the attempts it stops its table.
 """
+
+_NO_TABLE = re.compile(
+    r"TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|PATH_DOES_NOT_EXIST"
+    r"|(?:SCHEMA|CATALOG)_NOT_FOUND|NoSuch(?:Table|Namespace|Database)Exception"
+)
+
+
+def is_missing(error: BaseException) -> bool:
+    """True if an error says that there is no such table, and not that its catalog does not answer.
+
+    Spark raises the same exception for both: the text decides.
+    """
+    return _NO_TABLE.search(text_of(error)) is not None
 
 
 def tried(table: str, commit: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> _T:

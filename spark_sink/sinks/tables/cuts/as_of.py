@@ -21,18 +21,13 @@ from spark_sink.sinks.tables.cuts.vacuumed import DeltaCommit, is_vacuumed
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import CUTS, DELETED
+from spark_sink.sinks.tables.table_faults import is_missing
 
 _AT_A_TIME = 4
 """Tables that are looked at at the same time."""
 
 _LOOKED_AT = 1000
 """Cuts among which an earlier one is found: those of a quarter of an hour at least."""
-
-_NO_TABLE = re.compile(
-    r"TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|PATH_DOES_NOT_EXIST"
-    r"|(?:SCHEMA|CATALOG)_NOT_FOUND|NoSuch(?:Table|Namespace|Database)Exception"
-)
-"""Of errors about a table that is not there."""
 
 _NO_VERSION = re.compile(
     r"DELTA_VERSION_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_NO_RECREATABLE_HISTORY|TRUNCATED_TRANSACTION_LOG"
@@ -165,7 +160,7 @@ def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str
         published_at = "unix_micros(published_at) AS published_at"
         rows = spark.sql(f"SELECT timestamp, epoch, spool_id, sink, {published_at}, deletes, tables FROM {target}")
     except SPARK_ERRORS as error:
-        if not _NO_TABLE.search(text_of_error(error)):
+        if not is_missing(error):
             raise CutError(f"the cuts in {target} cannot be read: {clear_line(error)}") from error
         raise CutError(
             f"there is no table {target}: no cut is published here", hint="See path, database and format."
@@ -239,8 +234,7 @@ def _at(
             if is_vacuumed([one for one in commits if one.version > version]):
                 raise removed
     except SPARK_ERRORS as error:
-        text = text_of_error(error)
-        if _NO_TABLE.search(text) or _NO_VERSION.search(text):
+        if is_missing(error) or _NO_VERSION.search(text_of_error(error)):
             raise removed from error
         raise CutError(f"{cannot}: {clear_line(error)}") from error
     return rows

@@ -22,7 +22,7 @@ from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import CUTS, create_statement, table_name
-from spark_sink.sinks.tables.table_faults import tried
+from spark_sink.sinks.tables.table_faults import is_missing, tried
 
 _PUBLICATIONS = 100
 """The number of publications after which old rows are removed, and small files made one."""
@@ -116,8 +116,10 @@ class CutRecords(CutStore):
                 "SELECT timestamp, epoch, spool_id, unix_micros(published_at) AS published_at, tables"
                 f" FROM {self._target} WHERE {self._own()} {order}"
             ).collect()
-        except AnalysisException:
-            return []  # there is no such table yet
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
+            return []  # no cut was published yet
         return [cut_of(row.asDict()) for row in found]
 
     def _own(self) -> str:

@@ -5,6 +5,7 @@ from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.cuts.versions import Versions
 from spark_sink.sinks.tables.formats.delta import DeltaStore
+from spark_sink.sinks.tables.table_faults import is_missing
 
 
 class DeltaVersions(Versions):
@@ -24,8 +25,10 @@ class DeltaVersions(Versions):
             version = self._version(known)
             if version < 0 and (folder := self._store.folder(name)) != known:  # it was dropped, and created elsewhere
                 version = self._version(folder)
-        except AnalysisException:
-            return None  # the catalog has no such table yet
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
+            return None
         return version if version >= 0 else None
 
     def _version(self, folder: str) -> int:

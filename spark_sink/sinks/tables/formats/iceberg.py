@@ -21,6 +21,7 @@ from spark_sink.sinks.tables.formats.remembered import Remembered
 from spark_sink.sinks.tables.formats.session import session_options, set_option
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sinks.tables.table_faults import is_missing
 from spark_sink.sources.changes.offsets import Offset
 
 IDENTITY = ":at"
@@ -72,7 +73,9 @@ class IcebergStore(TableStore):
         find = java_classes(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
         try:
             table = find(java_session(self._spark), self.target(name))
-        except AnalysisException:
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
             return None
         table.refresh()  # the catalog caches tables
         return table
@@ -143,7 +146,9 @@ class IcebergStore(TableStore):
         """
         try:
             self.refresh(self.target(name))
-        except AnalysisException:
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
             return None
         return self.loaded(name)
 

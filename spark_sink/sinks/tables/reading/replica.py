@@ -37,6 +37,7 @@ from spark_sink.sinks.tables.lake_table import (
     table_name,
 )
 from spark_sink.sinks.tables.libraries import missing_library, spark_options
+from spark_sink.sinks.tables.table_faults import is_missing
 
 _ROWS_AT_ONCE = 5000
 _MICROSECOND = 1000
@@ -102,7 +103,9 @@ class TablesReplica(Replica):
         try:
             self._store.refresh(target)
             rows = self._spark.table(target)
-        except AnalysisException:
+        except AnalysisException as error:
+            if not is_missing(error):
+                raise
             return  # no change of it was delivered
         if self._sink.mode == "history":
             rows = rows.where(IS_CURRENT)

@@ -4,6 +4,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from spark_sink.errors import clear_line, is_of_statement, is_permanent
+from tests.spark_sink.sinks.tables.catalogs.hive import HIVE
 
 CALL = "An error occurred while calling o49.sql.\n: "
 ICEBERG = "org.apache.iceberg.exceptions"
@@ -16,7 +17,6 @@ NESSIE = "org.projectnessie"
 SHADED = "org.apache.iceberg.shaded.org.apache.hc.client5.http.HttpHostConnectException"
 JDBC = "org.apache.iceberg.jdbc.UncheckedSQLException: "
 SQL = "\n\tat a.B.c(D.java:1)\nCaused by: org.postgresql.util.PSQLException"
-HIVE = "[_LEGACY_ERROR_TEMP_3065] org.apache.hadoop.hive.ql.metadata.HiveException: "
 
 FINAL = {
     f"{ICEBERG}.NotAuthorizedException: Not authorized: token has expired": (

@@ -4,12 +4,14 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.cuts.delta_versions import DeltaVersions
 from spark_sink.sinks.tables.formats import delta
 from spark_sink.sinks.tables.formats.delta import DeltaStore
+from tests.spark_sink.sinks.tables.catalogs.hive import SILENT
 
 
 class Catalog:
@@ -18,9 +20,12 @@ class Catalog:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.asked = 0
+        self.error = ""
 
     def sql(self, _: str) -> SimpleNamespace:
         self.asked += 1
+        if self.error:
+            raise AnalysisException(self.error)
         return SimpleNamespace(first=lambda: {"location": self.folder})
 
 
@@ -65,3 +70,13 @@ def test_a_table_that_was_created_again_in_another_folder_has_the_version_there(
 
 def test_a_table_without_a_version_has_none() -> None:
     assert versions_of(Folders(Catalog("/a"), {})) == []
+
+
+def test_a_table_is_published_as_one_that_is_not_there_only_if_the_catalog_says_so() -> None:
+    catalog = Catalog("/a")
+    store = Folders(catalog, {"/a": 7})
+    catalog.error = "[DELTA_TABLE_NOT_FOUND] Delta table `lake`.`Singers` doesn't exist. SQLSTATE: 42P01"
+    assert versions_of(store) == []
+    catalog.error = SILENT
+    with pytest.raises(AnalysisException, match="SessionHiveMetaStoreClient"):
+        versions_of(store)
