@@ -10,7 +10,7 @@ micro-batches everything up to the sink's recorded epoch is committed, and nothi
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ from connector.spool.backfill.completeness import complete_as_of, tables_to_fill
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
+from connector.spool.late_store import LateRange, LateRanges
 from connector.spool.manifest import watermark_of
 from connector.spool.reading import Spool
 from connector.spool.sink_report import CutReport, SinkReport, report_of, write_report
@@ -57,6 +58,7 @@ class Publication:
         self._check = check
         self._now = now
         self._clock = clock
+        self._late = LateRanges(self._spool)
         self._interval = interval_of(self._spool.storage)
         self._next = -math.inf
         self._store: CutStore | None = None
@@ -107,9 +109,9 @@ class Publication:
         self.look(spark)
         store = self._store_in(spark)
         newest = store.newest() if store is not None else None
-        if store is None or newest is None or not newest.incomplete:
+        if newest is None or not newest.incomplete or self._is_behind(newest.epoch):
             return
-        found = _Incompleteness.now(self._delivery)
+        found = _Incompleteness.now(self._delivery, self._late)
         if found.of(newest.tables, newest.epoch, newest.timestamp).keys() < newest.incomplete.keys():
             self.before_batch()
             self._publish(spark, newest.epoch, newest.timestamp)
@@ -120,7 +122,7 @@ class Publication:
         tables = [name for name in KnownTables(self._spool).names() if self._delivery.keeps(name)]
         versions = store.versions(tables) if store is not None else {}
         # read again: what a backfill that began or ended meanwhile has written is in some versions
-        found = _Incompleteness.now(self._delivery, self._unfinished)
+        found = _Incompleteness.now(self._delivery, self._late, self._unfinished)
         reasons = found.of(tables, epoch, timestamp)
         cut = PublishedCut(
             timestamp=timestamp,
@@ -137,7 +139,8 @@ class Publication:
             timestamp=cut.timestamp, epoch=epoch, published_at=cut.published_at, incomplete=dict(cut.incomplete)
         )
         consumer = self._delivery.consumer
-        write_report(self._spool, consumer, found.report.model_copy(update={"cut": report}))
+        newest = report_of(self._spool, consumer)  # other processes have written it while the cut was published
+        write_report(self._spool, consumer, newest.model_copy(update={"cut": report}))
         self._published = epoch
 
     def _newest(self, spark: SparkSession) -> int:
@@ -156,6 +159,11 @@ class Publication:
         self._store = self._store or self._delivery.cut_store(spark)
         return self._store
 
+    def _is_behind(self, epoch: int) -> bool:
+        """True if tables may have changes of epochs after this one."""
+        done = find(self._spool, self._delivery.consumer)
+        return done is None or done.epoch > epoch or self._is_started(epoch + 1)
+
     def _is_started(self, epoch: int) -> bool:
         batch = StartedBatches(self._spool, self._delivery.consumer).at(epoch)
         return batch is not None and bool(batch.pinned)
@@ -163,12 +171,17 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class _Incompleteness:
-    """The facts by which tables are incomplete; ``report`` is the sink's."""
+    """The facts by which tables are incomplete; ``report`` and ``start`` are the sink's.
+
+    ``begins`` says whether its cuts begin with that start, so that they lack nothing from before.
+    """
 
     spool: Spool
     sink: str
     report: SinkReport
     start: SinkStart | None
+    begins: bool
+    late: Sequence[LateRange]
     rules: BackfillRules | None
     backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
@@ -176,7 +189,9 @@ class _Incompleteness:
     folders: frozenset[str]
 
     @classmethod
-    def now(cls, delivery: Delivery, before: frozenset[str] = frozenset()) -> "_Incompleteness":
+    def now(
+        cls, delivery: Delivery, late: LateRanges, before: frozenset[str] = frozenset()
+    ) -> "_Incompleteness":
         """The facts of now; the backfills of the tables ``before`` were not done earlier."""
         spool = delivery.feed.stream
         known = backfills(spool)
@@ -184,7 +199,9 @@ class _Incompleteness:
             spool,
             delivery.consumer,
             report_of(spool, delivery.consumer),
-            None if delivery.begins_with_its_start else start_of_sink(spool, delivery.consumer),
+            start_of_sink(spool, delivery.consumer),
+            delivery.begins_with_its_start,
+            late.now(),
             delivery.backfill,
             known,
             before | unfinished_among(spool, known),
@@ -235,19 +252,43 @@ class _Incompleteness:
             epoch: of the cut; a gap after it is of no account.
             timestamp: of the cut, as of which they are complete.
         """
-        passed = [gap for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())) if gap.epoch <= epoch]
-        to_fill = tables_to_fill(self.start, self.backfills, is_backfilled=self.rules is not None) if self.start else ()
-        complete = complete_as_of(self.spool, self.sink, self.backfills) if passed or to_fill else {}
+        losses = [*self._gaps(epoch), *self._came_late(timestamp)]
+        start = None if self.begins else self.start
+        to_fill = tables_to_fill(start, self.backfills, is_backfilled=self.rules is not None) if start else ()
+        complete = complete_as_of(self.spool, self.sink, self.backfills) if losses or to_fill else {}
         found: dict[str, str] = {}
-        if self.start is not None:
-            after = self.start.after
-            lacking = [one for one in tables if one in to_fill and not after <= complete.get(one, 0) <= timestamp]
-            found |= dict.fromkeys(lacking, f"what was committed up to {format_rfc3339(after)} is missing")
-        for gap in passed:
-            low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
-            lacking = [table for table in tables if not gap.watermark_high < complete.get(table, 0) <= timestamp]
-            found |= dict.fromkeys(lacking, f"changes between {low} and {high} were not read")
+        if start is not None:
+            lacking = [one for one in to_fill if not start.after <= complete.get(one, 0) <= timestamp]
+            found |= dict.fromkeys(lacking, f"what was committed up to {format_rfc3339(start.after)} is missing")
+        for loss in losses:
+            of = tables if loss.table is None else {loss.table}
+            found |= dict.fromkeys((one for one in of if not loss.up_to < complete.get(one, 0) <= timestamp), loss.why)
         return found
+
+    def _gaps(self, epoch: int) -> Iterator["_Loss"]:
+        """The gaps up to an epoch."""
+        first = self.start.epoch if self.begins and self.start else 0
+        for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())):
+            if first < gap.epoch <= epoch:
+                low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
+                yield _Loss(None, gap.watermark_high, f"changes between {low} and {high} were not read")
+
+    def _came_late(self, timestamp: int) -> Iterator["_Loss"]:
+        """The records up to a commit timestamp that came too late for their epochs."""
+        after = self.start.after if self.begins and self.start else 0
+        for late in self.late:
+            if late.first <= timestamp and after < late.last:
+                low, high = format_rfc3339(late.first), format_rfc3339(late.last)
+                yield _Loss(late.table, late.last, f"changes between {low} and {high} came late, and were not delivered")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Changes that were not delivered: of one table, or of any, up to a commit timestamp; with the reason."""
+
+    table: str | None
+    up_to: int
+    why: str
 
 
 def publish_without_sink(delivery: Delivery, spark: SparkSession) -> None:

@@ -55,6 +55,21 @@ class LateReport:
     last: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LateRange:
+    """Commit timestamps of which epochs may lack changes, because a record came late.
+
+    Attributes:
+        first: the first of them.
+        last: the last of them, inclusive.
+        table: of the changes; None if they may be of every table.
+    """
+
+    first: int
+    last: int
+    table: str | None
+
+
 class _Announces(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -71,6 +86,64 @@ class _Announcement(BaseModel):
     delivered: Timestamp
     announces: _Announces
     function: str | None = None
+
+
+class _Range(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    first: Timestamp
+    last: Timestamp
+
+
+class _Named(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    table_name: str | None = None
+
+
+class _Lateness(BaseModel):
+    """The fields of a document about the changes that may be missing."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    incomplete: _Range | None
+    record: _Named
+
+
+class LateRanges:
+    """What may be missing by the late records of a spool; each document is read once.
+
+    Args:
+        spool: the spool, which another process may write.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._known: dict[str, LateRange | None] = {}
+
+    def now(self) -> list[LateRange]:
+        """The ranges of the documents that there are.
+
+        Raises:
+            SpoolError: a document cannot be read.
+        """
+        while True:
+            paths = [f"{_FOLDER}/{name}" for name in _names(self._spool)]
+            new = [path for path in paths if path not in self._known]
+            try:
+                for path, data in zip(new, self._spool.storage.read_each(new), strict=True):
+                    self._known[path] = self._range(path, data.to_pybytes())
+            except FileNotFoundError:
+                continue  # it was replaced by one with a wider range
+            return [found for path in paths if (found := self._known[path]) is not None]
+
+    def _range(self, path: str, data: bytes) -> LateRange | None:
+        full = self._spool.storage.full(path)
+        try:
+            one = _Lateness.model_validate(load_document(data, full, _VERSION))
+        except ValidationError as error:
+            raise corrupt(full, "fields are missing") from error
+        return one.incomplete and LateRange(one.incomplete.first, one.incomplete.last, one.record.table_name)
 
 
 def late_report(spool: Spool) -> LateReport:

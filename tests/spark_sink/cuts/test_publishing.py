@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from connector.config import validated
 from connector.config.backfill_rules import BackfillRules
 from connector.config.sink_start import keep_start
+from connector.core.late_records import LateRecord
+from connector.core.records import ChildPartition, ChildPartitionsRecord
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
@@ -18,8 +20,9 @@ from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import sink_lock
+from connector.spool.late_store import LateStore
 from connector.spool.reading import Spool
-from connector.spool.sink_report import NOTHING, report_of, write_report
+from connector.spool.sink_report import NOTHING, record_restart, report_of, write_report
 from spark_sink.publishing import Publication, publish_without_sink
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery
@@ -221,8 +224,47 @@ def test_minutes_begin_with_the_start_of_their_sink_and_lack_nothing_from_before
     spool: SpoolMaker, delivery: Delivery, store: Cuts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Delivery, "begins_with_its_start", FileDelivery.begins_with_its_start)
+    LateStore(spool.spool).keep([late_record(START + SECOND)], now=T)
+    spool.restart_at(START + 30 * SECOND)
+    spool.seal(record(START + 40 * SECOND, [5]))
     keep_start(spool.spool, "files", "now", by_minute=False, now=START)
     assert next_cut(spool, delivery, store) == {}
+    spool.restart_at(START + 90 * SECOND)
+    assert next_cut(spool, delivery, store, at=95).keys() == {"Albums", "Singers"}, "there is another gap"
+
+
+def test_a_table_is_incomplete_while_a_record_of_it_came_late_and_nothing_has_repaired_it(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    LateStore(spool.spool).keep([late_record(START + 5 * SECOND)], now=T)
+    assert next_cut(spool, delivery, store, at=4) == {}, "it is after the cut"
+    at = "2026-03-01T10:00:05.000000Z"
+    late = f"changes between {at} and {at} came late, and were not delivered"
+    assert next_cut(spool, delivery, store, at=6) == {"Singers": late}
+    keep_equal(spool.spool, "files", ["Singers"], START + 7 * SECOND)
+    assert next_cut(spool, delivery, store, at=8) == {}
+
+
+def test_partitions_that_were_announced_late_leave_every_table_incomplete(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    publication = Publication(delivery)
+    done(delivery, 1)
+    publication.after_batch(SPARK)
+    at, watermark = START + SECOND // 2, START + 2 * SECOND
+    children = ChildPartitionsRecord(at, "00000001", (ChildPartition("child", frozenset({"token"})),))
+    late = LateStore(spool.spool)
+    late.keep([LateRecord("token", children, at, watermark, watermark)], now=T)
+    done(delivery, 2)
+    publication.after_batch(SPARK)
+    first, second = store.published
+    why = "changes between 2026-03-01T10:00:00.500000Z and 2026-03-01T10:00:02.000000Z came late, and were not delivered"
+    assert (first.incomplete, second.incomplete) == ({}, {"Albums": why, "Singers": why})
+
+
+def late_record(at: int) -> LateRecord:
+    """A record of the first table, without which its epoch was delivered."""
+    return LateRecord("token", record(at, [99]), at, at, at + SECOND)
 
 
 def test_a_sink_that_starts_with_the_spool_has_complete_tables_unless_another_one_alone_got_its_backfill(
@@ -269,6 +311,41 @@ def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_
     publish_without_sink(delivery, SPARK)
     assert [cut.incomplete for cut in store.published] == [{"Singers": "its backfill is not done"}, {}]
     assert {cut.epoch for cut in store.published} == {2}, "no epoch follows, and the second counts"
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_beside_a_micro_batch_that_was_killed_no_cut_is_published_again(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts, *, is_recorded: bool
+) -> None:
+    """Some of its tables may be committed, and others not."""
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START)
+    done(delivery, 2)
+    Publication(delivery).after_batch(SPARK)
+    recorded_as_done(spool.spool, 2)
+    first = spool.seal(record(START + 4 * SECOND, [3]), record(START + 5 * SECOND, [3], table="Albums"))
+    if is_recorded:  # it was killed before its cut was published, and so was the next one within its tables
+        recorded_as_done(spool.spool, first)
+        first = spool.seal(record(START + 6 * SECOND, [4]))
+    StartedBatches(spool.spool, "files").begin(StartedBatch(first=first, last=first, pinned="options"), done=first - 1)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Singers", state="done"),)))
+    consumers.record(own, "files", 1, now=T)
+    publish_without_sink(delivery, SPARK)
+    assert [cut.epoch for cut in store.published] == [2]
+
+
+def test_what_others_write_into_the_sinks_report_while_a_cut_is_published_stays(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(cut: PublishedCut) -> None:
+        Cuts.publish(store, cut)
+        record_restart(spool.spool, "files", START, "killed")
+
+    monkeypatch.setattr(store, "publish", slow)
+    done(delivery, 2)
+    Publication(delivery).after_batch(SPARK)
+    report = report_of(spool.spool, "files")
+    assert (report.restarts, report.cut is not None) == (1, True)
 
 
 def test_a_table_with_rows_of_a_backfill_is_incomplete_until_the_cut_has_reached_their_timestamp(
