@@ -189,9 +189,7 @@ class _Incompleteness:
     folders: frozenset[str]
 
     @classmethod
-    def now(
-        cls, delivery: Delivery, late: LateRanges, before: frozenset[str] = frozenset()
-    ) -> "_Incompleteness":
+    def now(cls, delivery: Delivery, late: LateRanges, before: frozenset[str] = frozenset()) -> "_Incompleteness":
         """The facts of now; the backfills of the tables ``before`` were not done earlier."""
         spool = delivery.feed.stream
         known = backfills(spool)
@@ -279,7 +277,9 @@ class _Incompleteness:
         for late in self.late:
             if late.first <= timestamp and after < late.last:
                 low, high = format_rfc3339(late.first), format_rfc3339(late.last)
-                yield _Loss(late.table, late.last, f"changes between {low} and {high} came late, and were not delivered")
+                yield _Loss(
+                    late.table, late.last, f"changes between {low} and {high} came late, and were not delivered"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, withdraw
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
 from connector.telemetry.metrics import ReaderMetrics
@@ -77,13 +78,15 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         report: gets the repair's timestamp, and is marked once it is delivered.
 
     Raises:
-        ConfigurationError: a backfill was recorded while rows were compared, and is not finished.
+        ConfigurationError: a table is stopped; or a backfill was recorded while rows were compared, and is not
+            finished.
         DataLostError: it could not be merged: run it again.
         SinkFailedPermanentlyError: it is done, but it has stopped tables.
         SpannerCdcError: one clear line; what is recorded is delivered by the next run.
     """
     spool = Spool.at(absolute(config.spool.path))
     header = spool.check_source(config.source.name, config.source.rules_fingerprint)
+    _check_stopped(spool, config.sink.name, keys)
     fill = RepairFiller(config.source, config.envelope.stream_name, keys).fill
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
@@ -100,6 +103,21 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     found = find(spool, document.number)
     if found is not None and found.progress.is_done:
         report.is_delivered, report.dead_letters = True, rejected(found).refused
+
+
+def _check_stopped(spool: Spool, sink: str, keys: DifferingKeys) -> None:
+    """Checks that no table is stopped: its dead letters are older than the repair, and would bring deleted rows back.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    stopped = report_of(spool, sink).stopped
+    if found := [table for table in keys.tables if table in stopped]:
+        which = f"table {found[0]} is" if len(found) == 1 else f"tables {', '.join(found)} are"
+        line = (
+            f"--repair: {which} stopped at sink {sink}: mend it, and run `spanner-cdc dead-letters replay CONFIG` first"
+        )
+        raise ConfigurationError([f"{line}, or name other tables with --tables"])
 
 
 def keep_equality(config: Config, report: VerifyReport) -> None:

@@ -111,7 +111,7 @@ class _Lateness(BaseModel):
 
 
 class LateRanges:
-    """What may be missing by the late records of a spool; each document is read once.
+    """The changes that may be missing by the late records of a spool; each document is read once.
 
     Args:
         spool: the spool, which another process may write.
@@ -143,7 +143,8 @@ class LateRanges:
             one = _Lateness.model_validate(load_document(data, full, _VERSION))
         except ValidationError as error:
             raise corrupt(full, "fields are missing") from error
-        return one.incomplete and LateRange(one.incomplete.first, one.incomplete.last, one.record.table_name)
+        lost = one.incomplete
+        return None if lost is None else LateRange(lost.first, lost.last, one.record.table_name)
 
 
 def late_report(spool: Spool) -> LateReport:

@@ -316,7 +316,8 @@ class TablesWriter:
         """Merges typed changes, which are whole rows or not."""
         target, keeps = store.target(table.name), table.source in merging.keeps_deleted
         if self._options.mode == "history":
-            self._merge(table, typed, partial(history_statement, table, target, keeps_deleted=keeps, tasks=tasks))
+            history = partial(history_statement, table, target, keeps_deleted=keeps, of_backfill=merging.of_backfill)
+            self._merge(table, typed, partial(history, tasks=tasks))
         else:
             rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
             self._merge(table, rows.coalesce(tasks), partial(merging.statement, table, target, whole=whole))

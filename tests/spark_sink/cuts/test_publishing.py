@@ -258,7 +258,9 @@ def test_partitions_that_were_announced_late_leave_every_table_incomplete(
     done(delivery, 2)
     publication.after_batch(SPARK)
     first, second = store.published
-    why = "changes between 2026-03-01T10:00:00.500000Z and 2026-03-01T10:00:02.000000Z came late, and were not delivered"
+    why = (
+        "changes between 2026-03-01T10:00:00.500000Z and 2026-03-01T10:00:02.000000Z came late, and were not delivered"
+    )
     assert (first.incomplete, second.incomplete) == ({}, {"Albums": why, "Singers": why})
 
 

@@ -5,6 +5,10 @@ events again, and computes all versions of both. So changes may come late, as ro
 and writing are one statement, because both must be of one state of the table: it is tried again where another commit
 came before.
 
+A row that a backfill has read makes a version only where it differs from the one before. An INSERT of the stream always
+makes one: where its row seems to be there, a DELETE was not delivered, and may still come with a repair. A stored
+INSERT counts as read, because nothing says which it was.
+
 A row without a change sequence number was written by somebody else. It is no version: the next change of its key
 deletes it, unless it has an end.
 
@@ -31,16 +35,21 @@ from spark_sink.sinks.tables.lake_table import (
     text,
 )
 
-_COMMIT, _FIRST, _NEXT, _NAMES, _KEEPS, _WAS_THERE, _IS_SAME, _IS_VERSION, _ENDS, _MARKS = (
+_COMMIT, _FIRST, _NEXT, _NAMES, _KEEPS, _WAS_THERE, _WAS_READ, _IS_SAME, _IS_VERSION, _ENDS, _MARKS = (
     f"`spanner-cdc.{name}`"
-    for name in ("commit", "first", "next", "names", "keeps", "was-there", "is-same", "is-version", "ends", "marks")
+    for name in (
+        *("commit", "first", "next", "names", "keeps"),
+        *("was-there", "was-read", "is-same", "is-version", "ends", "marks"),
+    )
 )
 """Columns of intermediate rows, beside those of a table of Spanner, whose names have no dash and no dot."""
 
 _SO_FAR = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 
-def history_statement(table: LakeTable, target: str, changes: str, *, keeps_deleted: bool, tasks: int) -> str:
+def history_statement(
+    table: LakeTable, target: str, changes: str, *, keeps_deleted: bool, of_backfill: bool, tasks: int
+) -> str:
     """Merges the changes of a micro-batch, or rows of a backfill, into the versions of a table.
 
     Args:
@@ -48,11 +57,13 @@ def history_statement(table: LakeTable, target: str, changes: str, *, keeps_dele
         target: the table, as a statement names it.
         changes: the view of the typed changes; each commit timestamp's of a key are complete.
         keeps_deleted: whether the DELETE of an unknown key is kept, because an older row may come.
+        of_backfill: whether the changes are rows of a backfill.
         tasks: the number of tasks that compute the versions: each leaves a file.
     """
     written = list(map(quoted, table.all_columns("history")))
     of_table, of_source = (f"struct({', '.join(f'{one}.{name}' for name in written)})" for one in "ts")
-    versions = _versions(table, target, changes, keeps_deleted=keeps_deleted, tasks=tasks)
+    events = _events(table, changes, of_backfill=of_backfill)
+    versions = _versions(table, target, changes, events, keeps_deleted=keeps_deleted, tasks=tasks)
     return (
         f"MERGE INTO {target} AS t USING ({versions}) AS s"
         f" ON {same_row(table)} AND {_commit(f't.{SEQUENCE}')} <=> s.{_COMMIT}"
@@ -64,7 +75,7 @@ def history_statement(table: LakeTable, target: str, changes: str, *, keeps_dele
     )
 
 
-def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: bool, tasks: int) -> str:
+def _versions(table: LakeTable, target: str, changes: str, events: str, *, keeps_deleted: bool, tasks: int) -> str:
     """The versions of the changed keys, and, without the flag :data:`_KEEPS`, what is no version (any more)."""
     keys = [quoted(name) for name in table.primary_key]
     values = [name for name in table.columns if name not in table.primary_key]
@@ -74,7 +85,7 @@ def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: boo
     steps = {
         "first_changes": _first_changes(keys, changes),
         "stored": _stored(table, target, of_key),
-        "events": _events(table, changes),
+        "events": events,
         "changed": _changed(keys, values, of_key),
         "states": _states(keys, values),
         "compared": (
@@ -83,7 +94,7 @@ def _versions(table: LakeTable, target: str, changes: str, *, keeps_deleted: boo
             f" FROM states WINDOW in_order AS ({of_key} ORDER BY {_COMMIT})"
         ),
         "flagged": (
-            f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({TYPE} = 'INSERT' AND {_WAS_THERE} AND {_IS_SAME})"
+            f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({TYPE} = 'INSERT' AND {_WAS_READ} AND {_WAS_THERE} AND {_IS_SAME})"
             f" AS {_IS_VERSION}, {TYPE} = 'DELETE' AND {_WAS_THERE} AS {_ENDS},"
             f" {TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {_COMMIT} IS NOT NULL AND {str(keeps_deleted).lower()}"
             f" AS {_MARKS} FROM compared"
@@ -117,7 +128,7 @@ def _stored(table: LakeTable, target: str, of_key: str) -> str:
     )
 
 
-def _events(table: LakeTable, changes: str) -> str:
+def _events(table: LakeTable, changes: str, *, of_backfill: bool) -> str:
     """The changes, and the stored versions and their ends as changes.
 
     An UPDATE of all columns names none. The version that is valid before a key's first change has all values that are
@@ -131,13 +142,13 @@ def _events(table: LakeTable, changes: str) -> str:
     nothing = _listed(f"NULL AS {name}" for name in values)
     return (
         f"SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)} AS {_COMMIT},"
-        f" {table.own[TIMESTAMP]} AS {VALID_FROM}, {kind} AS {TYPE}, {named} AS {PRESENT}, {named} AS {_NAMES}"
-        f" FROM {changes}"
+        f" {table.own[TIMESTAMP]} AS {VALID_FROM}, {kind} AS {TYPE}, {named} AS {PRESENT}, {named} AS {_NAMES},"
+        f" {str(of_backfill).lower()} AS {_WAS_READ} FROM {changes}"
         f" UNION ALL SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)}, {VALID_FROM},"
-        f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {PRESENT} END"
+        f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {PRESENT} END, true"
         f" FROM stored WHERE NOT {DELETED} AND {SEQUENCE} IS NOT NULL"
         f" UNION ALL SELECT {keys}{nothing}{END}, {_commit(END)}, {VALID_TO}, 'DELETE', NULL,"
-        f" CASE WHEN {END} IS NULL THEN CAST(array() AS ARRAY<STRING>) END"
+        f" CASE WHEN {END} IS NULL THEN CAST(array() AS ARRAY<STRING>) END, true"
         f" FROM stored WHERE CASE WHEN {END} IS NULL THEN {SEQUENCE} IS NULL ELSE NOT ({_NEXT} <=> {END}) END"
     )
 
@@ -150,12 +161,15 @@ def _changed(keys: Sequence[str], values: Sequence[str], of_key: str) -> str:
         for name in values
     )
     named = f"array_distinct(flatten(collect_list({PRESENT}) OVER of_commit))"
+    in_order = f"({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {TYPE}"
     return (
         f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, lead({_COMMIT}) OVER in_order AS {_NEXT},"
-        f" {TYPE}, CASE WHEN bool_and({PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {PRESENT}"
+        f" {TYPE}, CASE WHEN bool_and({PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {PRESENT},"
+        f" bool_and({_WAS_READ}) OVER whole_commit AS {_WAS_READ}"
         f" FROM events WINDOW in_order AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE}),"
         f" so_far AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE} {_SO_FAR}),"
-        f" of_commit AS ({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {TYPE} {_SO_FAR})"
+        f" of_commit AS {in_order} {_SO_FAR}),"
+        f" whole_commit AS {in_order} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
     )
 
 
@@ -169,7 +183,7 @@ def _states(keys: Sequence[str], values: Sequence[str]) -> str:
     after = _listed(f"{quoted(name)}.value AS {quoted(name)}" for name in values)
     return (
         f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, {TYPE}, {PRESENT},"
-        f" {captured} AS {CAPTURED} FROM changed WHERE NOT ({_NEXT} <=> {_COMMIT})"
+        f" {captured} AS {CAPTURED}, {_WAS_READ} FROM changed WHERE NOT ({_NEXT} <=> {_COMMIT})"
     )
 
 

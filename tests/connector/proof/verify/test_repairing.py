@@ -23,6 +23,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import backfills, mark_lost, plans, record, spool_of, unfinished_tables
 from connector.spool.backfill.sealing import BackfillWriter, remaining
 from connector.spool.reading import Spool, SpoolHeader
+from connector.spool.sink_report import NOTHING, write_report
 from connector.spool.writing import initialize
 from emulator import ScriptedServer
 from tests.connector.builders import column
@@ -212,6 +213,20 @@ def test_a_backfill_that_is_recorded_while_rows_are_compared_must_be_finished_fi
         with pytest.raises(ConfigurationError, match=r"backfill 1 of the spool at .* is not finished: run"):
             asyncio.run(repair(config, tmp_path, stop, repaired.keys, RepairReport(repaired.keys.counts)))
         assert len(backfills(repaired.spool)) == 1, "a restart continues the backfill"
+
+
+def test_a_table_that_is_stopped_is_not_repaired_because_its_dead_letters_would_undo_that(tmp_path: Path) -> None:
+    with serving() as server:
+        repaired = Repaired(server, tmp_path)
+        table = next(table for table in repaired.tables if repaired.rows(table))
+        repaired.keys.add(RowKind.EXTRA, table, repaired.rows(table)[0])
+        source = {**source_of(server).name.model_dump(), "emulator_host": source_of(server).emulator_host}
+        config = validated({"source": source, "spool": {"path": repaired.spool.path}})
+        write_report(repaired.spool, "files", NOTHING.after(1, 3, {table.table: "its disk is full"}))
+        stop, report = StopRequest(drain_timeout=SECOND), RepairReport(repaired.keys.counts)
+        with pytest.raises(ConfigurationError, match=f"--repair: table {table.table} is stopped at sink files"):
+            asyncio.run(repair(config, tmp_path, stop, repaired.keys, report))
+        assert backfills(repaired.spool) == []
 
 
 def _absent(table: TableSchema, rows: list[dict[str, object]], number: int) -> dict[str, object]:

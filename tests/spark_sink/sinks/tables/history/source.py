@@ -65,7 +65,9 @@ class VersionedSource(ChangingSource):
         """Also notes the rows as events."""
         super().record_backfill()
         for table, rows in deepcopy(self.rows).items():
-            self.events[table] += [Event(key, self.maker.watermark, "INSERT", row) for key, row in rows.items()]
+            self.events[table] += [
+                Event(key, self.maker.watermark, "INSERT", row, was_read=True) for key, row in rows.items()
+            ]
 
     def _changed(self, table: str, key: int, at: int, number: int) -> DataChangeRecord:
         rows = self.rows[table]

@@ -1,5 +1,7 @@
 """The versions of rows that destinations are compared with, computed in plain Python."""
 
+from dataclasses import replace
+
 from tests.spark_sink.sinks.tables.history.versions import Event, Version, versions_of
 
 COLUMNS = ("Name", "Age")
@@ -16,6 +18,11 @@ def _at(number: str | None) -> int:
 
 def insert(at: int, name: str, sequence: int = 0) -> Event:
     return Event(1, at, "INSERT", {"Name": name, "Age": 5}, sequence)
+
+
+def read(at: int, name: str) -> Event:
+    """A row of a backfill."""
+    return replace(insert(at, name), was_read=True)
 
 
 def delete(at: int, sequence: int = 0) -> Event:
@@ -42,6 +49,10 @@ def test_an_update_changes_the_columns_that_it_names() -> None:
 
 def test_a_row_of_a_backfill_makes_a_version_if_it_is_new() -> None:
     update = Event(1, 2, "UPDATE", {"Name": "b"})
-    assert spans(insert(1, "a"), insert(5, "a"), delete(9)) == [("a", 1, 9)]
-    assert spans(update, insert(5, "b")) == [("b", 2, 5), ("b", 5, -1)]
-    assert spans(insert(5, "b"), delete(9)) == [("b", 5, 9)]
+    assert spans(insert(1, "a"), read(5, "a"), delete(9)) == [("a", 1, 9)]
+    assert spans(update, read(5, "b")) == [("b", 2, 5), ("b", 5, -1)]
+    assert spans(read(5, "b"), delete(9)) == [("b", 5, 9)]
+
+
+def test_an_insert_of_a_row_that_is_there_makes_a_version_because_a_delete_was_not_delivered() -> None:
+    assert spans(insert(1, "a"), insert(5, "a")) == [("a", 1, 5), ("a", 5, -1)]

@@ -15,6 +15,7 @@ class Event:
         at: the commit timestamp, Unix nanoseconds.
         kind: INSERT, UPDATE or DELETE.
         sequence: the record sequence.
+        was_read: whether it is a row of a backfill.
     """
 
     key: int
@@ -22,6 +23,7 @@ class Event:
     kind: str
     values: Mapping[str, object]
     sequence: int = 0
+    was_read: bool = False
 
     @property
     def number(self) -> str:
@@ -69,7 +71,7 @@ def _of_key(events: Iterable[Event], columns: Sequence[str]) -> list[Version]:
             else:
                 state = {**(state or {}), **event.values}
         kind = changes[-1].kind
-        if kind == "INSERT" and state == before:
+        if kind == "INSERT" and state == before and all(event.was_read for event in changes):
             continue
         number = changes[-1].number
         if before is not None:

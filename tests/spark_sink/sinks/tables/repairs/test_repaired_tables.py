@@ -92,6 +92,37 @@ def test_a_repair_deletes_what_somebody_has_written_into_a_history(
     assert [row for row in before if row not in rows] == [], "versions stay as they were"
 
 
+@pytest.mark.parametrize("mode", ["merge", "history"])
+def test_a_row_that_was_inserted_again_stays_when_a_repair_brings_the_delete_that_was_lost_before(
+    lake: SparkSession, merging_format: Format, mode: Mode, tmp_path: Path
+) -> None:
+    """The INSERT has the same values, and came before the repair: a history had no trace of it."""
+    maker, path = SpoolMaker(tmp_path / "spool"), tmp_path / "lake"
+    options = TableOptions(merging_format, str(path), None, mode, "apply")
+    table = target(path, merging_format)
+    stream = TablesWriter(Feed.at(maker.path), options, "tables")
+    maker.seal(record(START + SECOND, [7], values={"Name": "same"}))
+    stream.write(epochs(lake, maker, 1, 1))
+    at = START + 10 * SECOND
+    own = sealed_repair(maker, at, {8: "other"}, [7])
+    maker.seal(record(at + SECOND, [7], values={"Name": "same"}))
+    tombstones = frozenset({"Singers"})
+    for _ in range(2):  # the second time it is repeated
+        stream.write(epochs(lake, maker, 2, 2), tombstones=tombstones)
+        TablesWriter(Feed(own, maker.spool), options, "tables").write(
+            sealed(lake, own, 1, 2), tombstones=tombstones, of_backfill=True
+        )
+    stream.remove_deleted(lake, "Singers")
+    lake.sql(f"REFRESH TABLE {table}")
+    rows = lake.table(table).collect()
+    if mode == "merge":
+        assert sorted(row["Id"] for row in rows) == [7, 8]
+        return
+    spans = {(row["Id"], row["_change_sequence_number"][:16], (row["_end_sequence_number"] or "")[:16]) for row in rows}
+    first, deleted, again = (f"{one:016X}" for one in (START + SECOND, at, at + SECOND))
+    assert spans == {(7, first, deleted), (7, again, ""), (8, deleted, "")}
+
+
 VALUES: dict[str, tuple[str, object]] = {
     "Flag": ("BOOL", True),
     "Whole": ("INT64", "-9223372036854775808"),
