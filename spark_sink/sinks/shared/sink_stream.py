@@ -27,6 +27,7 @@ from spark_sink.sources.changes.epoch_stream import EpochStreamReader
 from spark_sink.sources.changes.offsets import Offset
 from spark_sink.sources.changes.read_limits import ReadLimit, ReadMaxBytes
 from spark_sink.sources.changes.spool_copies import begins_at, contradiction, other_copy
+from spark_sink.sources.python_workers import set_imports_aside
 
 
 class SinkSource(DataSource):
@@ -97,6 +98,7 @@ class SinkStreamReader(EpochStreamReader):
         """Runs a task of a micro-batch, and reports what it retries."""
         with self._feed.reporting_retries(self._consumer, of_task=True):
             yield from self.written(partition)
+        set_imports_aside()
 
     def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs a task of a micro-batch; yields its reports, or its rows."""

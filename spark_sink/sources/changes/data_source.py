@@ -34,6 +34,7 @@ from spark_sink.sources.changes.in_job import InJobReader
 from spark_sink.sources.changes.offsets import Offset
 from spark_sink.sources.changes.options import DATASTREAM, OPENCDC, Envelope, SourceOptions
 from spark_sink.sources.changes.read_limits import ReadMaxRows
+from spark_sink.sources.python_workers import set_imports_aside
 
 FORMAT = "spanner-change-stream"
 
@@ -272,6 +273,7 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
                 yield from opencdc_rows.records(writer, kept)
             elif kept.num_rows:
                 yield kept
+    set_imports_aside()
 
 
 def _batches(spool: Spool, file: SegmentFile, epoch: int) -> Iterator[pa.RecordBatch]:
