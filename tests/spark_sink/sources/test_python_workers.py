@@ -20,7 +20,7 @@ for _ in range(2):
     found.append([rows, gc.get_freeze_count(), len(gc.get_objects())])
 sys.stdout.buffer.write(orjson.dumps(found))
 """
-"""What a worker does, without Spark."""
+"""The program of a worker, without Spark."""
 
 
 def test_collections_pass_over_what_the_first_task_imported(tmp_path: Path) -> None:
