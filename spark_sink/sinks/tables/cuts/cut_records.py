@@ -17,7 +17,7 @@ from spark_sink.sinks.tables.cuts.delta_versions import DeltaVersions
 from spark_sink.sinks.tables.cuts.iceberg_versions import IcebergVersions
 from spark_sink.sinks.tables.cuts.versions import Versions
 from spark_sink.sinks.tables.formats.delta import DeltaStore
-from spark_sink.sinks.tables.formats.iceberg import IcebergStore
+from spark_sink.sinks.tables.formats.iceberg import FEW_METADATA, IcebergStore
 from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
@@ -29,10 +29,7 @@ _PUBLICATIONS = 100
 
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "delta": {"delta.checkpointInterval": "50"},
-    "iceberg": {
-        "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "20",
-    },
+    "iceberg": FEW_METADATA,
 }
 """Properties of :data:`CUTS`, by format: a commit of one row is to leave little behind."""
 

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.failures import SPARK_ERRORS
+from spark_sink.session_options import conf_or_none
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
 from spark_sink.sinks.tables.formats.remembered import Remembered
@@ -26,6 +27,15 @@ from spark_sink.sources.changes.offsets import Offset
 
 IDENTITY = ":at"
 """After the name of the property with the number of an epoch: the one with its identity."""
+
+GC = "gc.enabled"
+"""The property that says whether files of a table are ever removed."""
+
+FEW_METADATA: Mapping[str, str] = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""Properties by which only the files of the last commits' metadata stay: each commit writes all snapshots again."""
 
 _SESSION = "spark.sql.iceberg.snapshot-property"
 
@@ -63,6 +73,20 @@ class IcebergStore(TableStore):
         if self._options.path is None:
             return self._in_database(name)
         return f"{self._catalog}.{quoted(name)}"
+
+    def created(self) -> Mapping[str, str]:
+        """Few files of metadata, unless no file of the table is to be removed."""
+        return FEW_METADATA if self._removes_files() else {}
+
+    def _removes_files(self) -> bool:
+        """False if the property of a table that is created says so, or the default of its catalog, as Nessie's does."""
+        own = self._options.properties.get(GC)
+        if own is None and self._options.database is not None:
+            catalog = f"spark.sql.catalog.{self._options.database.partition('.')[0]}"
+            kind = conf_or_none(self._spark, f"{catalog}.type") or conf_or_none(self._spark, f"{catalog}.catalog-impl")
+            usual = "false" if "nessie" in (kind or "").lower() else "true"
+            own = conf_or_none(self._spark, f"{catalog}.table-default.{GC}") or usual
+        return own is None or own.lower() == "true"
 
     def refresh(self, target: str) -> None:
         """The catalog caches tables for half a minute, without what others commit meanwhile."""

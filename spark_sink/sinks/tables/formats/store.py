@@ -116,6 +116,10 @@ class TableStore(ABC):
         del name
         return None
 
+    def created(self) -> Mapping[str, str]:
+        """Properties of a table that is created, which can be overridden."""
+        return {}
+
     def prepare(self, table: LakeTable) -> PreparedTable:
         """Creates a table, or adds the columns that it lacks.
 
@@ -143,7 +147,7 @@ class TableStore(ABC):
         target = self.target(table.name)
         own = {} if appends else {**self.merged, **self._options.properties, PROPERTY: as_property(table.primary_key)}
         columns = table.all_columns(self._options.mode)
-        properties = {**self._options.properties, **own, CREATED: "true"}
+        properties = {**self.created(), **self._options.properties, **own, CREATED: "true"}
         self._spark.sql(create_statement(target, self.provider, columns, properties))
         self.refresh(target)
         found = {field.name.lower(): field.dataType.simpleString() for field in self._spark.table(target).schema.fields}
