@@ -1,10 +1,14 @@
 """The maintenance of tables of Iceberg, by the actions and the API that its own procedures call.
 
 See https://iceberg.apache.org/docs/latest/maintenance/. The numbers of the last epochs are properties of snapshots. The
-snapshot of a compaction gets them all, so that older ones can expire; one that alone has such a number does not.
+snapshot of a compaction gets them all, so that older ones can expire. Before one expires that alone has such a number,
+an empty snapshot gets them all.
+
+Each commit writes the list of all snapshots again. Of very many, only those of the last hour stay, and those that have
+a tag, as one of each minute has for a published cut.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
@@ -22,6 +26,16 @@ _REWRITE: Mapping[str, str] = {"delete-file-threshold": "5"}
 
 _AGE, _USUAL_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3_600_000
 """The property of a table that says how long its snapshots are kept, and what holds where it is not set."""
+
+
+_MANY = 1000
+"""Snapshots older than an hour, without those that have a tag, that are too many."""
+
+_HOUR = 3_600_000
+"""The least milliseconds that readers have."""
+
+_SKEW = 60_000
+"""Milliseconds by which Iceberg lets a snapshot be older than its parent: clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +67,40 @@ class IcebergUpkeep(Upkeep):
 
     def compact(self, name: str) -> None:
         """Each snapshot has the last epochs of all that write the table."""
-        numbers = {key: value for kept in self._kept(name) for key, value in kept.properties.items()}
+        numbers = _numbers(self._kept(name))
         self._store.rewrite_files(name, _REWRITE, numbers)
         self._store.remove_dangling_deletes(name, numbers)
 
     def expire(self, name: str, keep: int, now: int) -> None:
-        """By ``expireSnapshots``; tags of cuts are respected."""
+        """By ``expireSnapshots``; tags of cuts are respected.
+
+        What expires is no ancestor of the current snapshot any more, nor is what is before it: the last epoch of a
+        consumer that has ended would be gone with it.
+        """
         table = self._table(name)
-        age = int(table.properties().getOrDefault(_AGE, str(_USUAL_AGE)))
-        needed = min((kept.at for kept in self._kept(name)), default=now)
-        table.expireSnapshots().expireOlderThan(min(now - max(age, keep), needed)).commit()
+        age = max(keep, int(table.properties().getOrDefault(_AGE, str(_USUAL_AGE))))
+        if self.has_many_versions(name, now):
+            age = _HOUR
+        kept = self._kept(name)
+        if any(one.at < now - age + _SKEW for one in kept):
+            append = table.newFastAppend()
+            for key, value in _numbers(kept).items():
+                append = append.set(key, value)
+            append.commit()
+        table.expireSnapshots().expireOlderThan(now - age).commit()
+
+    def has_many_versions(self, name: str, now: int) -> bool:
+        """Not if a property of the table says how long they are kept."""
+        table = self._table(name)
+        if len(table.snapshots()) <= _MANY or table.properties().containsKey(_AGE):
+            return False
+        target = self._store.target(name)
+        self._store.refresh(target)
+        found = self._spark.sql(
+            f"SELECT count(*) FROM {target}.snapshots LEFT ANTI JOIN {target}.refs USING (snapshot_id)"
+            f" WHERE committed_at < timestamp_millis({now - _HOUR})"
+        ).first()
+        return found is not None and int(found[0]) > _MANY
 
     def is_created(self, name: str) -> bool:
         """By a property of the table."""
@@ -89,6 +127,11 @@ class IcebergUpkeep(Upkeep):
         if table is None:
             raise SinkError(f"there is no table {self._store.target(name)} any more")
         return table
+
+
+def _numbers(kept: Iterable[KeptEpoch]) -> Mapping[str, str]:
+    """The properties of a snapshot that has the last epochs of all consumers."""
+    return {key: value for one in kept for key, value in one.properties.items()}
 
 
 def _kept_epoch(progress: str, last: Row) -> KeptEpoch:

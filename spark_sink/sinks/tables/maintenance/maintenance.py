@@ -2,8 +2,8 @@
 
 The process that holds the sink's lock does it, so that no change is written meanwhile. A table is looked at some time
 after it was written: with many small files it is compacted, and once a day old versions are removed, those excepted
-that a published cut needs. A failure stops nothing: it is reported until a later look succeeds. That look comes even if
-the table is not written any more, and after a restart.
+that a published cut needs; very many versions are removed earlier. A failure stops nothing: it is reported until a
+later look succeeds. That look comes even if the table is not written any more, and after a restart.
 """
 
 import logging
@@ -129,8 +129,10 @@ class Maintenance:
             known = TableRecord(since=self._now())
             self._record.put(table, known)
         is_compacted = self._compact(table, upkeep)
-        if is_expired := self._now() - known.last >= _DAY:
-            upkeep.expire(table, self._keep // _MILLISECOND, self._now() // _MILLISECOND)
+        now = self._now()
+        is_expired = now - known.last >= _DAY or upkeep.has_many_versions(table, now // _MILLISECOND)
+        if is_expired:
+            upkeep.expire(table, self._keep // _MILLISECOND, now // _MILLISECOND)
             self._record.put(table, known.model_copy(update={"expired_at": self._now()}))
         return is_compacted or is_expired
 

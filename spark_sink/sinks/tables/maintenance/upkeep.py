@@ -24,11 +24,21 @@ class Upkeep(ABC):
     def expire(self, name: str, keep: int, now: int) -> None:
         """Removes the versions of a table that were replaced longer ago than both ``keep`` and its own properties say.
 
+        Of very many versions, those that no cut needs are removed earlier.
+
         Args:
             name: the table.
             keep: milliseconds.
             now: Unix milliseconds.
         """
+
+    def has_many_versions(self, name: str, now: int) -> bool:
+        """True if a table has so many versions that old ones are to be removed at once; ``now`` as in :meth:`expire`.
+
+        False in a format whose commits do not grow with them.
+        """
+        del name, now
+        return False
 
     @abstractmethod
     def is_created(self, name: str) -> bool:

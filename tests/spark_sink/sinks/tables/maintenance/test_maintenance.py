@@ -40,6 +40,7 @@ class Tables(Upkeep):
     takes: float = 0.0
     fails: str = ""
     is_gone: str = ""
+    is_long: bool = False
     did: list[str] = field(default_factory=list)
 
     def files(self, name: str) -> TableFiles:
@@ -55,6 +56,10 @@ class Tables(Upkeep):
     def expire(self, name: str, keep: int, now: int) -> None:
         assert (keep, now) == (DAY * 1000, int(self.time.seconds * 1000))
         self.did.append(f"expire {name}")
+
+    def has_many_versions(self, name: str, now: int) -> bool:
+        assert now == int(self.time.seconds * 1000)
+        return self.is_long and name in self.found
 
     def is_created(self, name: str) -> bool:
         if self.is_gone:
@@ -146,6 +151,15 @@ def test_old_versions_are_removed_a_day_after_the_first_look_and_once_a_day_over
         sink.maintenance = sink.made()  # another process of the sink
         sink.maintenance.written(["B"])
         sink.look()
+    assert sink.tables.did == ["expire B", "expire B"]
+
+
+def test_of_very_many_versions_old_ones_are_removed_at_each_look(sink: Sink) -> None:
+    sink.tables.is_long = True
+    for _ in range(2):
+        sink.maintenance.written(["B"])
+        sink.look()
+        sink.time.seconds += 600
     assert sink.tables.did == ["expire B", "expire B"]
 
 

@@ -30,6 +30,17 @@ class Commits:
         made.commit()
         return int(table.currentSnapshot().snapshotId())
 
+    def current(self) -> int:
+        """The current snapshot."""
+        table = self.stores[0].loaded("T")
+        assert table is not None
+        return int(table.currentSnapshot().snapshotId())
+
+    def snapshots(self) -> set[int]:
+        """All snapshots that there are."""
+        self.lake.sql(f"REFRESH TABLE {self.name}")
+        return {row["snapshot_id"] for row in self.lake.table(f"{self.name}.snapshots").collect()}
+
     def applied(self) -> list[int]:
         """The last epochs of the two consumers, as they are said to be and as the query says."""
         found = [store.applied("T") for store in self.stores]
