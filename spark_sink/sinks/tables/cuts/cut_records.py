@@ -17,7 +17,7 @@ from spark_sink.sinks.tables.cuts.delta_versions import DeltaVersions
 from spark_sink.sinks.tables.cuts.iceberg_versions import IcebergVersions
 from spark_sink.sinks.tables.cuts.versions import Versions
 from spark_sink.sinks.tables.formats.delta import DeltaStore
-from spark_sink.sinks.tables.formats.iceberg import FEW_METADATA, IcebergStore
+from spark_sink.sinks.tables.formats.iceberg import IcebergStore
 from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
@@ -29,9 +29,9 @@ _PUBLICATIONS = 100
 
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "delta": {"delta.checkpointInterval": "50"},
-    "iceberg": FEW_METADATA,
+    "iceberg": {},
 }
-"""Properties of :data:`CUTS`, by format: a commit of one row is to leave little behind."""
+"""Properties of :data:`CUTS`, by format, beside those of all tables: a commit of one row is to leave little behind."""
 
 
 class CutRecords(CutStore):
@@ -89,7 +89,7 @@ class CutRecords(CutStore):
         deletes = deletes_of(self._options.mode, self._options.deletes)
         with writing(self._spark):
             if not self._is_there:
-                properties = _PROPERTIES[self._options.format]
+                properties = {**self._store.created(), **_PROPERTIES[self._options.format]}
                 self._spark.sql(create_statement(self._target, self._options.format, COLUMNS, properties))
                 self._is_there = True
             self._versions.keep(versions, cut.epoch, self._now() // 1_000_000)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_sink.sinks.tables.cuts.versions import AT_A_TIME, Versions
-from spark_sink.sinks.tables.formats.iceberg import IcebergStore
+from spark_sink.sinks.tables.formats.iceberg import IcebergStore, removes_files
 from spark_sink.sinks.tables.table_faults import tried
 
 _TAG = "spanner_cdc_cut"
@@ -47,8 +47,9 @@ class IcebergVersions(Versions):
         self._store.rewrite_files(name, {}, {})
         table = self._store.loaded(name)
         assert table is not None
-        newest = int(table.currentSnapshot().timestampMillis())
-        table.expireSnapshots().expireOlderThan(newest - _HOUR).commit()
+        if removes_files(table):
+            newest = int(table.currentSnapshot().timestampMillis())
+            table.expireSnapshots().expireOlderThan(newest - _HOUR).commit()
 
     def _now(self, name: str) -> int | None:
         table = self._store.loaded(name)

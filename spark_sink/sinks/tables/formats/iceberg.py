@@ -28,10 +28,10 @@ from spark_sink.sources.changes.offsets import Offset
 IDENTITY = ":at"
 """After the name of the property with the number of an epoch: the one with its identity."""
 
-GC = "gc.enabled"
+_GC = "gc.enabled"
 """The property that says whether files of a table are ever removed."""
 
-FEW_METADATA: Mapping[str, str] = {
+_FEW_METADATA: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
@@ -76,17 +76,17 @@ class IcebergStore(TableStore):
 
     def created(self) -> Mapping[str, str]:
         """Few files of metadata, unless no file of the table is to be removed."""
-        return FEW_METADATA if self._removes_files() else {}
+        return _FEW_METADATA if self._removes_files() else {}
 
     def _removes_files(self) -> bool:
         """False if the property of a table that is created says so, or the default of its catalog, as Nessie's does."""
-        own = self._options.properties.get(GC)
+        own = self._options.properties.get(_GC)
         if own is None and self._options.database is not None:
             catalog = f"spark.sql.catalog.{self._options.database.partition('.')[0]}"
             kind = conf_or_none(self._spark, f"{catalog}.type") or conf_or_none(self._spark, f"{catalog}.catalog-impl")
             usual = "false" if "nessie" in (kind or "").lower() else "true"
-            own = conf_or_none(self._spark, f"{catalog}.table-default.{GC}") or usual
-        return own is None or own.lower() == "true"
+            own = conf_or_none(self._spark, f"{catalog}.table-default.{_GC}") or usual
+        return _is_true(own or "true")
 
     def refresh(self, target: str) -> None:
         """The catalog caches tables for half a minute, without what others commit meanwhile."""
@@ -225,6 +225,15 @@ class IcebergStore(TableStore):
     def _properties(self, last: Offset) -> dict[str, str]:
         """Those of a snapshot; no consumer has a colon in its name."""
         return {self._progress: str(last.epoch), f"{self._progress}{IDENTITY}": last.at}
+
+
+def removes_files(table: JavaObject) -> bool:
+    """False if no file of a table is to be removed: Iceberg then expires no snapshot, and refuses to."""
+    return _is_true(table.properties().getOrDefault(_GC, "true"))
+
+
+def _is_true(value: str) -> bool:
+    return value.lower() == "true"
 
 
 def _with_properties(action: JavaObject, properties: Mapping[str, str]) -> JavaObject:

@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import Row, SparkSession
 
 from spark_sink.errors import SinkError
-from spark_sink.sinks.tables.formats.iceberg import IDENTITY, IcebergStore
+from spark_sink.sinks.tables.formats.iceberg import IDENTITY, IcebergStore, removes_files
 from spark_sink.sinks.tables.formats.session import OWN
 from spark_sink.sinks.tables.lake_table import text
 from spark_sink.sinks.tables.maintenance.table_files import TableFiles
@@ -72,12 +72,14 @@ class IcebergUpkeep(Upkeep):
         self._store.remove_dangling_deletes(name, numbers)
 
     def expire(self, name: str, keep: int, now: int) -> None:
-        """By ``expireSnapshots``; tags of cuts are respected.
+        """By ``expireSnapshots``; tags of cuts are respected. Nothing expires in a table that keeps all its files.
 
         What expires is no ancestor of the current snapshot any more, nor is what is before it: the last epoch of a
         consumer that has ended would be gone with it.
         """
         table = self._table(name)
+        if not removes_files(table):
+            return
         age = max(keep, int(table.properties().getOrDefault(_AGE, str(_USUAL_AGE))))
         if self.has_many_versions(name, now):
             age = _HOUR
@@ -90,9 +92,9 @@ class IcebergUpkeep(Upkeep):
         table.expireSnapshots().expireOlderThan(now - age).commit()
 
     def has_many_versions(self, name: str, now: int) -> bool:
-        """Not if a property of the table says how long they are kept."""
+        """Not if a property of the table says how long they are kept, or that all are."""
         table = self._table(name)
-        if len(table.snapshots()) <= _MANY or table.properties().containsKey(_AGE):
+        if len(table.snapshots()) <= _MANY or table.properties().containsKey(_AGE) or not removes_files(table):
             return False
         target = self._store.target(name)
         self._store.refresh(target)

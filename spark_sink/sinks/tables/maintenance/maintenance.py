@@ -3,7 +3,8 @@
 The process that holds the sink's lock does it, so that no change is written meanwhile. A table is looked at some time
 after it was written: with many small files it is compacted, and once a day old versions are removed, those excepted
 that a published cut needs; very many versions are removed earlier. A failure stops nothing: it is reported until a
-later look succeeds. That look comes even if the table is not written any more, and after a restart.
+later look succeeds, or finds no such table. That look comes even if the table is not written any more, and after a
+restart.
 """
 
 import logging
@@ -20,6 +21,7 @@ from spark_sink.errors import clear_line
 from spark_sink.failures import JOB_ERRORS
 from spark_sink.sinks.tables.maintenance.record import MaintenanceRecord, TableRecord
 from spark_sink.sinks.tables.maintenance.upkeep import Upkeep
+from spark_sink.sinks.tables.table_faults import is_missing
 
 _INTERVAL = 600.0
 """Seconds between two looks at a table."""
@@ -113,15 +115,18 @@ class Maintenance:
         except SpoolError:
             raise
         except JOB_ERRORS as error:
-            self._report(table, clear_line(error))
-            self._due[table] = self._clock() + _INTERVAL
+            why = "" if is_missing(error) else clear_line(error)
+            self._report(table, why)
+            if why:
+                self._due[table] = self._clock() + _INTERVAL
         finally:
             self._looked[table] = ended = self._clock()
             self._next = ended + max(_PAUSE, _PAUSES * (ended - began))
 
     def _maintain(self, table: str, upkeep: Upkeep) -> bool:
         """True if something was due and is done."""
-        if not (self._all or upkeep.is_created(table)):
+        is_created = upkeep.is_created(table)  # is asked first, also for all tables: it fails if there is no table
+        if not (self._all or is_created):
             self._others.add(table)
             return False
         known = self._record.of(table)

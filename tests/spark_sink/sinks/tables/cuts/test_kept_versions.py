@@ -12,7 +12,9 @@ from spark_sink.errors import CutError
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.config import Format, TableOptions
+from spark_sink.sinks.tables.cuts import cut_records
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.lake_table import CUTS
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.sinks.tables.reading import epochs, target
@@ -84,3 +86,18 @@ def test_who_asks_for_a_cut_that_is_expired_gets_the_timestamp_of_the_newest_ear
     _, _, named = caught.value.hint.partition("The newest earlier cut that is kept is of ")
     found = spark_sink.as_of(lake, path=tmp_path / "lake", format="iceberg", timestamp=named.partition(". ")[0])
     assert (format_rfc3339(parse(found.timestamp)), found["Singers"].count()) == (first, 3)
+
+
+def test_cuts_are_published_where_no_file_of_their_table_is_to_be_removed(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Nessie's default."""
+    monkeypatch.setattr(cut_records, "_PUBLICATIONS", 2)
+    published = Published(lake, tmp_path)
+    published.change()
+    published.publish(1, 0)
+    cuts = target(tmp_path / "lake", "iceberg", CUTS)
+    lake.sql(f"ALTER TABLE {cuts} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    published.publish(2, 1)
+    lake.sql(f"REFRESH TABLE {cuts}")
+    assert lake.table(cuts).count() == 2

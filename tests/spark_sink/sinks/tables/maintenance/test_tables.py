@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 import spark_sink
 from connector.core.timestamps import format_rfc3339
+from connector.spool.sink_report import NOTHING, report_of, write_report
 from spark_sink.sinks.tables.config import Format, Mode, TableOptions, TablesConfig
 from spark_sink.sinks.tables.formats import iceberg
 from spark_sink.sinks.tables.formats.iceberg import IcebergStore
@@ -15,6 +16,7 @@ from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.maintenance import iceberg_upkeep, table_files
 from spark_sink.sinks.tables.maintenance.iceberg_upkeep import IcebergUpkeep
+from spark_sink.sinks.tables.maintenance.maintenance import Maintenance
 from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from tests.spark_sink.cuts.bank import SUM, TABLES
 from tests.spark_sink.cuts.campaign import Campaign
@@ -214,6 +216,21 @@ def test_a_consumer_that_has_ended_keeps_no_snapshot_and_its_last_epoch_is_known
 
 
 @_WITH_ICEBERG
+def test_snapshots_stay_where_no_file_of_a_table_is_to_be_removed(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Nessie, where another branch may need them; Iceberg itself refuses to expire any."""
+    monkeypatch.setattr(iceberg_upkeep, "_MANY", 1)
+    commits = Commits(lake, tmp_path / "lake")
+    lake.sql(f"ALTER TABLE {commits.name} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    snapshots = {commits.commit(one=epoch) for epoch in (1, 2, 3, 4)}
+    upkeep, later = IcebergUpkeep(lake, commits.stores[0]), _now(lake) + 10 * DAY
+    assert not upkeep.has_many_versions("T", later)
+    upkeep.expire("T", DAY, later)
+    assert commits.snapshots() == snapshots
+
+
+@_WITH_ICEBERG
 def test_many_snapshots_stay_where_the_table_says_for_how_long(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +276,26 @@ def test_a_table_says_who_has_created_it(lake: SparkSession, merging_format: For
     assert upkeep.is_created("Singers")
     lake.sql(f"ALTER TABLE {target(path, merging_format)} UNSET TBLPROPERTIES ('spanner-cdc.created')")
     assert not upkeep.is_created("Singers")
+
+
+@pytest.mark.parametrize("all_tables", [False, True])
+def test_a_table_that_was_dropped_is_neither_due_nor_reported(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, *, all_tables: bool
+) -> None:
+    spool = SpoolMaker(tmp_path / "spool")
+    spool.fill(1)
+    write_report(spool.spool, "tables", NOTHING.model_copy(update={"unmaintained": {"Singers": "why"}}))
+    upkeep = upkeep_of(lake, TableOptions(merging_format, str(tmp_path / "lake"), None, "merge", "apply"))
+    clock = [0.0]
+    maintenance = Maintenance(spool.spool, "tables", DAY, all_tables=all_tables, clock=lambda: clock[0])
+    for why in ({"Singers": "why"}, {}):
+        assert report_of(spool.spool, "tables").unmaintained == why
+        maintenance.written(["Singers"])
+        assert maintenance.next_table() == "Singers"
+        maintenance.look("Singers", upkeep)
+        clock[0] += 1000
+    assert report_of(spool.spool, "tables").unmaintained == {}
+    assert maintenance.next_table() is None
 
 
 def _now(lake: SparkSession) -> int:
