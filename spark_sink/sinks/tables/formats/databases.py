@@ -1,4 +1,4 @@
-"""Checks ``sink.database`` for the command ``check``: its catalog answers, and has that namespace."""
+"""Checks ``sink.database`` for the command ``check``: its catalog is fit for the format, answers, and has it."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,13 @@ from pyspark.sql import SparkSession
 from connector.config.sections import SparkConfig
 from spark_sink.errors import SinkError, clear_line, text_of
 from spark_sink.failures import SPARK_ERRORS
-from spark_sink.sinks.tables.config import TablesConfig
+from spark_sink.session_options import conf_or_none
+from spark_sink.sinks.tables.config import Format, TablesConfig
 from spark_sink.sinks.tables.formats.started import started
 from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sinks.tables.libraries import LIBRARIES
 
+_OWN = "spark_catalog"
 _NO_NAMESPACE = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException")
 _NO_CATALOG = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "Nested databases are not supported")
 
@@ -23,18 +26,46 @@ def database_errors(database: str, sink: TablesConfig, spark: SparkConfig) -> Se
     here = spark.model_copy(update={"master": "local[1]"})
     try:
         with started(here, sink) as session:
-            return missing_database(session, database)
+            return missing_database(session, database, sink.format)
     except SinkError as error:
         return [f"sink.database: {error}"]
 
 
-def missing_database(session: SparkSession, database: str) -> Sequence[str]:
+def missing_database(session: SparkSession, database: str, of_format: Format) -> Sequence[str]:
     """As :func:`database_errors`, in a session with the sink's catalogs."""
+    if _is_sparks_own(session, database) and (why := _unfit(session, of_format)):
+        return [f"sink.database: {database} is in Spark's own catalog, {why}"]
     try:
         session.sql(f"DESCRIBE NAMESPACE {'.'.join(map(quoted, database.split('.')))}").collect()
     except SPARK_ERRORS as error:
         return [f"sink.database: {_why(database, error)}"]
     return []
+
+
+def _is_sparks_own(session: SparkSession, database: str) -> bool:
+    """True if a database is in the catalog that each session has, as a name without a catalog mostly is."""
+    first, _, rest = database.partition(".")
+    if first == _OWN or conf_or_none(session, f"spark.sql.catalog.{first}") is not None:
+        return first == _OWN
+    return not rest and session.catalog.currentCatalog() == _OWN
+
+
+def _unfit(session: SparkSession, of_format: Format) -> str:
+    """The reason why that catalog keeps no tables of a format; empty if it does, or another library decides it."""
+    kind = conf_or_none(session, f"spark.sql.catalog.{_OWN}")
+    if kind is not None and kind != LIBRARIES["delta"].options[f"spark.sql.catalog.{_OWN}"]:
+        return ""
+    if of_format == "iceberg":
+        return (
+            "which has no tables of Iceberg: configure a catalog in spark.config (spark.sql.catalog.NAME), or"
+            f" spark.sql.catalog.{_OWN} as org.apache.iceberg.spark.SparkSessionCatalog"
+        )
+    if (conf_or_none(session, "spark.sql.catalogImplementation") or "in-memory") == "in-memory":
+        return (
+            "which is in memory: configure a metastore in spark.config (spark.sql.catalogImplementation: hive), or use"
+            " sink.path"
+        )
+    return ""
 
 
 def _why(database: str, error: BaseException) -> str:

@@ -33,9 +33,9 @@ def use_two_namespaces(lake: SparkSession, of_format: Format, catalog: str, fold
     """
     operas, films = (f"{catalog}.{name}".lstrip(".") for name in ("operas", "films"))
     for namespace in (operas, films):
-        assert missing_database(lake, namespace) != []
+        assert missing_database(lake, namespace, of_format) != []
         lake.sql(f"CREATE NAMESPACE {namespace}")
-        assert missing_database(lake, namespace) == []
+        assert missing_database(lake, namespace, of_format) == []
     maker = SpoolMaker(folder / "spool")
     merging = TableOptions(of_format, None, operas, "merge", "apply")
     stream = TablesWriter(Feed.at(maker.path), merging, "tables")

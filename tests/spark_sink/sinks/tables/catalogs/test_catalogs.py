@@ -47,13 +47,32 @@ def test_a_database_that_a_catalog_lacks_is_named_with_the_statement_that_create
     lake: SparkSession, gate: Gate
 ) -> None:
     configure(lake, "checked", of_rest(gate.address))
-    assert missing_database(lake, "checked.films") == [
+    assert missing_database(lake, "checked.films", "iceberg") == [
         "sink.database: there is no database checked.films: create it (CREATE NAMESPACE checked.films)"
     ]
     lake.sql("CREATE NAMESPACE checked.films")
-    assert missing_database(lake, "checked.films") == []
-    (why,) = missing_database(lake, "nowhere.films")
+    assert missing_database(lake, "checked.films", "iceberg") == []
+    (why,) = missing_database(lake, "nowhere.films", "iceberg")
     assert why.startswith("sink.database: there is no catalog nowhere: configure it in spark.config")
+
+
+@pytest.mark.parametrize("database", ["default", "spark_catalog.default", "not_there"])
+def test_a_database_of_sparks_own_catalog_is_refused_where_that_keeps_no_tables_of_the_format(
+    lake: SparkSession, database: str
+) -> None:
+    where = f"sink.database: {database} is in Spark's own catalog, which"
+    (why,) = missing_database(lake, database, "iceberg")
+    assert why.startswith(f"{where} has no tables of Iceberg: configure a catalog in spark.config")
+    (why,) = missing_database(lake, database, "delta")
+    assert why.startswith(f"{where} is in memory: configure a metastore in spark.config")
+
+
+def test_a_database_is_not_refused_where_sparks_own_catalog_is_of_another_library(lake: SparkSession) -> None:
+    session, name = lake.newSession(), "spark.sql.catalog.spark_catalog"
+    session.conf.set(name, "org.apache.iceberg.spark.SparkSessionCatalog")
+    session.conf.set(f"{name}.type", "hadoop")
+    session.conf.set(f"{name}.warehouse", "/tmp/none")
+    assert missing_database(session, "default", "iceberg") == []
 
 
 def test_a_catalog_that_refuses_the_credentials_is_final_and_one_that_is_silent_is_tried_again(
