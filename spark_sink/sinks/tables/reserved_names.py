@@ -39,6 +39,9 @@ FEED = "delta.enableChangeDataFeed"
 _FEED_COLUMNS = frozenset({"_commit_version"})
 """The columns of the feed whose names :func:`spark_sink.typed` does not have."""
 
+_LONGEST = 255
+"""Bytes of the name of a folder."""
+
 _EXCLUDE = "leave the table out (source.tables.exclude)"
 
 
@@ -51,7 +54,7 @@ def kept_names(
     below_path: bool,
     properties: Mapping[str, str],
 ) -> list[str]:
-    """The names of a table that the format keeps for itself, in sentences with a hint.
+    """The names of a table that the format keeps for itself or no disk takes, in sentences with a hint.
 
     Args:
         table: the table in Spanner.
@@ -64,6 +67,11 @@ def kept_names(
     problems = []
     if table_name(table).lower() == CUTS:
         problems.append(f"table {table} has the name of the table of published cuts: {_EXCLUDE}")
+    if below_path and (size := len(table_name(table).encode())) > _LONGEST:
+        problems.append(
+            f"table {table} would be a folder with a name of {size} bytes, and a disk takes {_LONGEST} at most: rename"
+            f" it in Spanner, or {_EXCLUDE}"
+        )
     if format == "iceberg" and below_path and table_name(table).lower() in _ICEBERG_TABLES:
         problems.append(
             f"table {table} would be {table_name(table)}, a name that Iceberg keeps for a metadata table where a path"

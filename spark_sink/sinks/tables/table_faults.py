@@ -44,6 +44,12 @@ _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 A folder with files of others is the same error, and it stays: after the attempts it stops its table.
 """
 
+_MISSING_FILE = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file ([^\n]+?)\. File does not exist"
+    r"|iceberg\.exceptions\.NotFoundException: Failed to open input stream for file: ([^\n]+)"
+)
+"""Of errors about a file of a table that somebody has removed: of Delta, and of Iceberg, its metadata among them."""
+
 _NO_TABLE = re.compile(
     r"TABLE_OR_VIEW_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|PATH_NOT_FOUND|PATH_DOES_NOT_EXIST"
     r"|(?:SCHEMA|CATALOG)_NOT_FOUND|NoSuch(?:Table|Namespace|Database)Exception"
@@ -110,6 +116,12 @@ def refused(table: str, target: str) -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
+        if missing := _MISSING_FILE.search(text_of(error)):
+            raise TableError(
+                f"table {table} cannot be written to {target}: a file of it is missing: {missing[1] or missing[2]}",
+                hint="Restore the file, or rename the table there: it is created again, and `spanner-cdc backfill"
+                f" --table {table}` brings its rows.",
+            ) from error
         if is_of_value(error) or _has(error, *_CONFLICT) or not is_of_statement(error):
             raise
         raise TableError(f"table {table} cannot be written to {target}: {clear_line(error)}") from error

@@ -26,6 +26,7 @@ from tests.spark_sink.sinks.tables.reading import epochs
 from tests.spark_sink.spools import KEY, SpoolMaker
 
 EXCLUDE = "leave the table out (source.tables.exclude)"
+RENAME = f"rename it in Spanner, or {EXCLUDE}"
 
 
 def table(name: str, *columns: str) -> TableSchema:
@@ -48,6 +49,16 @@ def test_a_table_called_as_a_metadata_table_of_iceberg_cannot_be_in_its_folder(n
     )
     assert errors(table(name), format="iceberg", database="lake.music") == []
     assert errors(table(name), format="delta") == []
+
+
+@pytest.mark.parametrize("of_format", ["delta", "iceberg", "parquet"])
+def test_a_name_that_is_too_long_for_a_disk_is_named(of_format: str) -> None:
+    schema, mode = "S" * 128, "append" if of_format == "parquet" else "merge"
+    assert errors(table(f"{schema}.{'T' * 126}"), format=of_format, mode=mode) == []
+    (error,) = errors(table(f"{schema}.{'T' * 127}"), format=of_format, mode=mode)
+    assert error.endswith(f"T would be a folder with a name of 256 bytes, and a disk takes 255 at most: {RENAME}")
+    if of_format != "parquet":
+        assert errors(table(f"{schema}.{'T' * 128}"), format=of_format, database="lake.music") == []
 
 
 @pytest.mark.parametrize("mode", ["merge", "append"])
