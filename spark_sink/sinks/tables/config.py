@@ -85,6 +85,11 @@ class TablesConfig(SinkConfig):
         Raises:
             ValueError: the options contradict each other.
         """
+        for name in ("cuts", "maintenance") if self.format == "parquet" else ():
+            if name in self.model_fields_set:
+                raise ValueError(
+                    f"{name}: Parquet files have no versions: leave it out, or use format delta or iceberg"
+                )
         path = None if self.path is None else absolute(self.path)
         properties = {**self._kept_versions(), **self.table_properties}
         return TableOptions(self.format, path, self.database, self.mode, self.deletes, properties)
@@ -95,6 +100,23 @@ class TablesConfig(SinkConfig):
             return {}
         kept = f"interval {-(-self.cuts.keep // SECOND)} seconds"
         return {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}
+
+
+INSERTED_TWICE = "with snapshot two merges at the same time, as of a backfill and the stream, could insert a key twice"
+"""See https://iceberg.apache.org/docs/latest/configuration/#write-properties."""
+
+_ROW_LEVEL = ("write.merge.mode", "write.update.mode", "write.delete.mode")
+
+
+def snapshot_isolation(properties: Mapping[str, str]) -> str:
+    """The property of a table by which merges have snapshot isolation; empty if none has it.
+
+    Two merges at once then both insert a key that is not there, and neither is refused.
+    """
+    return next(
+        (name for name in properties if name.endswith(".isolation-level") and properties[name].lower() == "snapshot"),
+        "",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +152,38 @@ class TableOptions:
             raise ValueError("deletes: mode append has a row for each change, deletes among them")
         if self.mode == "history" and self.deletes == "flag":
             raise ValueError("deletes: mode history has the versions of deleted rows in any case")
-        self._check_isolation()
+        self._check_properties()
 
-    def _check_isolation(self) -> None:
-        """Two merges at once under snapshot isolation both insert a key that is not there, and neither is refused.
-
-        See https://iceberg.apache.org/docs/latest/configuration/#write-properties.
-        """
+    def _check_properties(self) -> None:
         for name, value in self.properties.items():
-            if self.mode != "append" and name.endswith(".isolation-level") and value.lower() == "snapshot":
-                raise ValueError(
-                    f"table_properties: {name}: with snapshot two merges at the same time, as of a backfill and the"
-                    " stream, could insert a key twice: leave it at serializable, and in tables that have it run ALTER"
-                    f" TABLE ... UNSET TBLPROPERTIES ('{name}')"
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ValueError(  # noqa: TRY004 - as of the other options
+                    f"table_properties: {name}: the name and the value of a property are texts"
                 )
+        if self.format == "parquet" and self.properties:
+            raise ValueError("table_properties: Parquet files have none: leave it out, or use format delta or iceberg")
+        if self.mode != "append":
+            self._check_merges()
+
+    def _check_merges(self) -> None:
+        """Looks for properties of a table with which rows are not merged, or not rightly."""
+        if name := snapshot_isolation(self.properties):
+            raise ValueError(
+                f"table_properties: {name}: {INSERTED_TWICE}: leave it at serializable, and in tables that have it run"
+                f" ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')"
+            )
+        rewrites = all(self.properties.get(name, "").lower() == "copy-on-write" for name in _ROW_LEVEL)
+        if self.format == "iceberg" and self.properties.get("format-version") == "1" and not rewrites:
+            raise ValueError(
+                "table_properties: format-version: version 1 has no merge on read: leave it out, or set"
+                f" {', '.join(_ROW_LEVEL)} to copy-on-write"
+            )
+        if self.format == "delta" and any(
+            name.lower() == "delta.appendonly" and value.lower() == "true" for name, value in self.properties.items()
+        ):
+            raise ValueError(
+                "table_properties: delta.appendOnly: rows are not merged into such a table: use mode append"
+            )
 
     @property
     def where(self) -> str:

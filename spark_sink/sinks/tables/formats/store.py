@@ -15,7 +15,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_sink.errors import TableError
-from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.config import INSERTED_TWICE, TableOptions, snapshot_isolation
 from spark_sink.sinks.tables.formats.folders import SparkFolders
 from spark_sink.sinks.tables.formats.jvm import session_key
 from spark_sink.sinks.tables.formats.remembered import Remembered
@@ -52,6 +52,9 @@ class _Preparation:
     options: TableOptions
     wanted: LakeTable
 
+
+_DETAILS = "# Detailed Table Information"
+"""The row of a description after which the columns are over."""
 
 _PREPARED: Remembered[tuple[str, str], tuple[_Preparation, PreparedTable]] = Remembered()
 """The last preparation of each table of this process that changed nothing, or its first one, by session and target.
@@ -128,7 +131,8 @@ class TableStore(ABC):
 
         Raises:
             TableError: a column has another type there, rows are merged by another key, or it has versions of rows and
-                the mode is not history, or the other way round.
+                the mode is not history, or the other way round; or the table is of another format, or isolates merges
+                too little.
         """
         key = session_key(self._spark), self.target(table.name)
         known = _PREPARED.get(key)
@@ -156,14 +160,36 @@ class TableStore(ABC):
         wanted = table.all_columns(self._options.mode)
         added = {name: kind for name, kind in wanted.items() if name.lower() not in found}
         if added:
+            self._check_provider(target)
             self._spark.sql(add_statement(target, added))
         self.check_types(table, found, wanted)
         if appends:
             return PreparedTable(table, is_keyed=False)
         kept = self._table_properties(table.name)
+        if isolation := snapshot_isolation(kept):
+            raise TableError(
+                f"table {target} has {isolation} = snapshot: {INSERTED_TWICE}",
+                hint=f"Run ALTER TABLE {target} UNSET TBLPROPERTIES ('{isolation}'), and take that default out of the"
+                " catalog's options.",
+            )
         if PROPERTY in kept:
             check_key(table, target, kept[PROPERTY])
         return PreparedTable(table, is_keyed=PROPERTY in kept)
+
+    def _check_provider(self, target: str) -> None:
+        """Keeps a table of another format in the database, which lacks columns of the sink's, from getting them.
+
+        Raises:
+            TableError: the table is of another format.
+        """
+        rows = [tuple(row)[:2] for row in self._spark.sql(f"DESCRIBE TABLE EXTENDED {target}").collect()]
+        details = rows[rows.index((_DETAILS, "")) :] if (_DETAILS, "") in rows else []
+        found = str(dict(details).get("Provider", self.provider)).lower()
+        if found != self.provider:
+            raise TableError(
+                f"{target} is a table of {found}, and not of {self.provider}",
+                hint="Use another database, or rename the table there.",
+            )
 
     def is_created(self, name: str) -> bool:
         """True if the property of a table says that a sink has created it, and not somebody else."""

@@ -8,6 +8,7 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
+import spark_sink
 from connector.config.loading import load
 from connector.config.sections import SparkConfig
 from connector.core.records import ColumnType
@@ -89,6 +90,10 @@ def test_a_parquet_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgott
         shutil.rmtree(tmp_path / "checkpoint")
 
 
+PARQUET = {"format": "parquet", "path": "/lake", "mode": "append"}
+REWRITING = {f"write.{kind}.mode": "copy-on-write" for kind in ("merge", "update", "delete")}
+
+
 @pytest.mark.parametrize(
     ("sink", "error"),
     [
@@ -104,6 +109,17 @@ def test_a_parquet_table_is_rebuilt_from_the_kept_spool_once_the_sink_is_forgott
             {"format": "iceberg", "path": "/lake", "table_properties": {"write.merge.isolation-level": "snapshot"}},
             "could insert a key twice: leave it at serializable",
         ),
+        (
+            {"format": "iceberg", "path": "/lake", "table_properties": {"format-version": "1"}},
+            "sink.table_properties: format-version: version 1 has no merge on read: leave it out, or set write.merge",
+        ),
+        (
+            {"path": "/lake", "mode": "history", "table_properties": {"delta.appendonly": "True"}},
+            "sink.table_properties: delta.appendOnly: rows are not merged into such a table: use mode append",
+        ),
+        ({**PARQUET, "table_properties": {"a": "b"}}, "sink.table_properties: Parquet files have none"),
+        ({**PARQUET, "maintenance": "all"}, "sink.maintenance: Parquet files have no versions: leave it out"),
+        ({**PARQUET, "cuts": {"keep": "2h"}}, "sink.cuts: Parquet files have no versions: leave it out"),
     ],
 )
 def test_a_configuration_that_contradicts_itself_is_refused(
@@ -111,6 +127,26 @@ def test_a_configuration_that_contradicts_itself_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=error):
         load(configured(tmp_path, **sink))
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        PARQUET,
+        {"format": "iceberg", "path": "/lake", "table_properties": {"format-version": "1", **REWRITING}},
+        {"format": "iceberg", "path": "/lake", "mode": "append", "table_properties": {"format-version": "1"}},
+        {"path": "/lake", "mode": "append", "table_properties": {"delta.appendOnly": "true"}},
+    ],
+)
+def test_properties_that_go_with_the_mode_are_accepted(tmp_path: Path, sink: dict[str, object]) -> None:
+    load(configured(tmp_path, **sink))
+
+
+def test_a_property_that_is_no_text_is_named_before_anything_is_merged() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"table_properties: delta.x: the name and the value of a property are"
+    ):
+        spark_sink.merge_into(None, path="/lake", table_properties={"delta.x": 10})  # type: ignore[arg-type,dict-item]
 
 
 def test_spark_gets_the_library_for_its_version_beside_what_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
