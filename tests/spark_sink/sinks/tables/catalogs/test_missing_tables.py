@@ -92,3 +92,25 @@ def test_a_table_of_iceberg_that_cannot_be_loaded_is_not_taken_for_missing(
     monkeypatch.setattr(iceberg, "java_classes", lambda _: found)
     with pytest.raises(AnalysisException, match="SessionHiveMetaStoreClient"):
         store.loaded("Singers")
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+def test_a_table_that_a_database_does_not_have_has_no_version_and_no_deleted_rows(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, has_database: bool
+) -> None:
+    database = f"missing_{merging_format}"
+    if merging_format == "iceberg":
+        lake.conf.set(f"spark.sql.catalog.{database}", "org.apache.iceberg.spark.SparkCatalog")
+        lake.conf.set(f"spark.sql.catalog.{database}.type", "hadoop")
+        lake.conf.set(f"spark.sql.catalog.{database}.warehouse", str(tmp_path / "lake"))
+        database += ".music"
+    if has_database:
+        lake.sql(f"CREATE NAMESPACE {database}")
+    options, spool = TableOptions(merging_format, None, database, "merge", "apply"), SpoolMaker(tmp_path / "spool")
+    try:
+        assert CutRecords(lake, options, "spool", "c", 1).versions(["Singers"]) == {}
+        assert CutRecords(lake, options, "spool", "c", 1).cuts() == []
+        TablesWriter(Feed.at(spool.path), options, "c").remove_deleted(lake, "Singers")
+    finally:
+        if has_database:
+            lake.sql(f"DROP NAMESPACE {database}")
