@@ -5,9 +5,9 @@ events again, and computes all versions of both. So changes may come late, as ro
 and writing are one statement, because both must be of one state of the table: it is tried again where another commit
 came before.
 
-A row that a backfill has read makes a version only where it differs from the one before. An INSERT of the stream always
-makes one: where its row seems to be there, a DELETE was not delivered, and may still come with a repair. A stored
-INSERT counts as read, because nothing says which it was.
+A row that a backfill has read makes a version only where it differs from the one before, and has an empty ``_present``.
+An INSERT of the stream always makes one: where its row seems to be there, a DELETE was not delivered, and may still
+come with a repair.
 
 A row without a change sequence number was written by somebody else. It is no version: the next change of its key
 deletes it, unless it has an end.
@@ -44,6 +44,7 @@ _COMMIT, _FIRST, _NEXT, _NAMES, _KEEPS, _WAS_THERE, _WAS_READ, _IS_SAME, _IS_VER
 )
 """Columns of intermediate rows, beside those of a table of Spanner, whose names have no dash and no dot."""
 
+_NO_NAMES = "CAST(array() AS ARRAY<STRING>)"
 _SO_FAR = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 
@@ -89,12 +90,13 @@ def _versions(table: LakeTable, target: str, changes: str, events: str, *, keeps
         "changed": _changed(keys, values, of_key),
         "states": _states(keys, values),
         "compared": (
-            f"SELECT *, coalesce(lag({TYPE}) OVER in_order <> 'DELETE', false) AS {_WAS_THERE},"
+            f"SELECT *, {TYPE} = 'INSERT' AND {PRESENT} IS NOT NULL AS {_WAS_READ},"
+            f" coalesce(lag({TYPE}) OVER in_order <> 'DELETE', false) AS {_WAS_THERE},"
             f" lag({_state(values)}) OVER in_order <=> {_state(values)} AS {_IS_SAME}"
             f" FROM states WINDOW in_order AS ({of_key} ORDER BY {_COMMIT})"
         ),
         "flagged": (
-            f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({TYPE} = 'INSERT' AND {_WAS_READ} AND {_WAS_THERE} AND {_IS_SAME})"
+            f"SELECT *, {TYPE} <> 'DELETE' AND NOT ({_WAS_READ} AND {_WAS_THERE} AND {_IS_SAME})"
             f" AS {_IS_VERSION}, {TYPE} = 'DELETE' AND {_WAS_THERE} AS {_ENDS},"
             f" {TYPE} = 'DELETE' AND NOT {_WAS_THERE} AND {_COMMIT} IS NOT NULL AND {str(keeps_deleted).lower()}"
             f" AS {_MARKS} FROM compared"
@@ -138,17 +140,19 @@ def _events(table: LakeTable, changes: str, *, of_backfill: bool) -> str:
     values = [quoted(name) for name in table.columns if name not in table.primary_key]
     kind = table.own[TYPE]
     named = f"CASE WHEN {kind} = 'UPDATE' AND size({PRESENT}) < {len(table.columns)} THEN {PRESENT} END"
+    stored = f"CASE WHEN {kind} = 'UPDATE' THEN {PRESENT} END"
+    read = f"CASE WHEN {kind} = 'INSERT' THEN {_NO_NAMES} END"
     is_before = f"{_commit(SEQUENCE)} < {_FIRST}"
     nothing = _listed(f"NULL AS {name}" for name in values)
     return (
         f"SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)} AS {_COMMIT},"
-        f" {table.own[TIMESTAMP]} AS {VALID_FROM}, {kind} AS {TYPE}, {named} AS {PRESENT}, {named} AS {_NAMES},"
-        f" {str(of_backfill).lower()} AS {_WAS_READ} FROM {changes}"
+        f" {table.own[TIMESTAMP]} AS {VALID_FROM}, {kind} AS {TYPE},"
+        f" {read if of_backfill else named} AS {PRESENT}, {named} AS {_NAMES} FROM {changes}"
         f" UNION ALL SELECT {keys}{_listed(values)}{SEQUENCE}, {_commit(SEQUENCE)}, {VALID_FROM},"
-        f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {PRESENT} END, true"
+        f" {kind}, {PRESENT}, CASE WHEN {is_before} THEN {CAPTURED} ELSE {stored} END"
         f" FROM stored WHERE NOT {DELETED} AND {SEQUENCE} IS NOT NULL"
         f" UNION ALL SELECT {keys}{nothing}{END}, {_commit(END)}, {VALID_TO}, 'DELETE', NULL,"
-        f" CASE WHEN {END} IS NULL THEN CAST(array() AS ARRAY<STRING>) END, true"
+        f" CASE WHEN {END} IS NULL THEN {_NO_NAMES} END"
         f" FROM stored WHERE CASE WHEN {END} IS NULL THEN {SEQUENCE} IS NULL ELSE NOT ({_NEXT} <=> {END}) END"
     )
 
@@ -161,15 +165,12 @@ def _changed(keys: Sequence[str], values: Sequence[str], of_key: str) -> str:
         for name in values
     )
     named = f"array_distinct(flatten(collect_list({PRESENT}) OVER of_commit))"
-    in_order = f"({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {TYPE}"
     return (
         f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, lead({_COMMIT}) OVER in_order AS {_NEXT},"
-        f" {TYPE}, CASE WHEN bool_and({PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {PRESENT},"
-        f" bool_and({_WAS_READ}) OVER whole_commit AS {_WAS_READ}"
+        f" {TYPE}, CASE WHEN bool_and({PRESENT} IS NOT NULL) OVER of_commit THEN {named} END AS {PRESENT}"
         f" FROM events WINDOW in_order AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE}),"
         f" so_far AS ({of_key} ORDER BY {_COMMIT}, {SEQUENCE}, {TYPE} {_SO_FAR}),"
-        f" of_commit AS {in_order} {_SO_FAR}),"
-        f" whole_commit AS {in_order} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+        f" of_commit AS ({of_key}, {_COMMIT} ORDER BY {SEQUENCE}, {TYPE} {_SO_FAR})"
     )
 
 
@@ -183,7 +184,7 @@ def _states(keys: Sequence[str], values: Sequence[str]) -> str:
     after = _listed(f"{quoted(name)}.value AS {quoted(name)}" for name in values)
     return (
         f"SELECT {_listed(keys)}{after}{SEQUENCE}, {_COMMIT}, {VALID_FROM}, {TYPE}, {PRESENT},"
-        f" {captured} AS {CAPTURED}, {_WAS_READ} FROM changed WHERE NOT ({_NEXT} <=> {_COMMIT})"
+        f" {captured} AS {CAPTURED} FROM changed WHERE NOT ({_NEXT} <=> {_COMMIT})"
     )
 
 
