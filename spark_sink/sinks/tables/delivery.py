@@ -26,7 +26,7 @@ from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.kept_rows import KeptRows
-from spark_sink.sinks.tables.lake_table import table_name
+from spark_sink.sinks.tables.lake_table import CUTS, table_name
 from spark_sink.sinks.tables.libraries import missing_library
 from spark_sink.sinks.tables.maintenance.maintenance import Maintenance, forget_failures
 from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
@@ -151,7 +151,7 @@ class TablesDelivery(Delivery):
         return CutRecords(spark, self._sink.options, spool_id, self.consumer, self._sink.cuts.keep)
 
     def maintain(self, spark: SparkSession, check: Callable[[], None]) -> None:
-        """Makes the files of a table fewer, and removes its old versions, where that is due.
+        """Makes the files of a table fewer, and removes its old versions, where that is due; also of the table of cuts.
 
         A table whose backfill is not done is left out: another process writes it, too.
         """
@@ -161,6 +161,8 @@ class TablesDelivery(Delivery):
                 check()
                 forget_failures(self._spool, self.consumer)
             return
+        if self._sink.format == "delta":  # that of Iceberg expires as it is compacted
+            self._maintenance.written([CUTS])
         table = self._maintenance.next_table(self._filled)
         if table is not None:
             check()

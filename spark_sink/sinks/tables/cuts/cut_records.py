@@ -1,7 +1,8 @@
 """The published cuts of a sink in the table ``_cuts`` of its destination.
 
 Each publication appends one row in one commit. From time to time the sink that writes removes its rows that are older
-than ``sink.cuts.keep``, and makes one file of the small ones: at a commit a second there are 86,400 a day.
+than ``sink.cuts.keep``, and makes one file of the small ones: at a commit a second there are 86,400 a day. The former
+files of Delta are removed by the maintenance of tables.
 """
 
 import time
@@ -28,7 +29,11 @@ _PUBLICATIONS = 100
 """The number of publications after which old rows are removed, and small files made one."""
 
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
-    "delta": {"delta.checkpointInterval": "50"},
+    "delta": {
+        "delta.checkpointInterval": "50",
+        "delta.deletedFileRetentionDuration": "interval 1 day",
+        "delta.logRetentionDuration": "interval 1 day",
+    },
     "iceberg": {},
 }
 """Properties of :data:`CUTS`, by format, beside those of all tables: a commit of one row is to leave little behind."""
@@ -98,11 +103,11 @@ class CutRecords(CutStore):
             self._since += 1
             if self._since >= _PUBLICATIONS:
                 self._since = 0
-                tried(CUTS, self._remove_old)
+                tried(CUTS, self._remove_old, cut)
 
-    def _remove_old(self) -> None:
-        """Removes the rows of the sink that are older than the time for which cuts are kept."""
-        oldest = (self._now() - self._keep) // 1000
+    def _remove_old(self, newest: PublishedCut) -> None:
+        """Removes the rows of the sink that are older than the time for which cuts are kept, and not the newest one."""
+        oldest = min(self._now() - self._keep, newest.published_at) // 1000
         self._spark.sql(f"DELETE FROM {self._target} WHERE {self._own()} AND published_at < timestamp_micros({oldest})")
         self._versions.compact(CUTS)
 

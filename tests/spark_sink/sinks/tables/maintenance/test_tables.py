@@ -8,7 +8,11 @@ from pyspark.sql import SparkSession
 import spark_sink
 from connector.core.timestamps import format_rfc3339
 from connector.spool.sink_report import NOTHING, report_of, write_report
+from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.tables.config import Format, Mode, TableOptions, TablesConfig
+from spark_sink.sinks.tables.cuts import cut_records
+from spark_sink.sinks.tables.cuts.cut_records import CutRecords
+from spark_sink.sinks.tables.cuts.vacuumed import DeltaCommit
 from spark_sink.sinks.tables.formats import iceberg
 from spark_sink.sinks.tables.formats.iceberg import IcebergStore
 from spark_sink.sinks.tables.formats.remembered import Remembered
@@ -17,6 +21,7 @@ from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
 from spark_sink.sinks.tables.maintenance import iceberg_upkeep, table_files
 from spark_sink.sinks.tables.maintenance.iceberg_upkeep import IcebergUpkeep
 from spark_sink.sinks.tables.maintenance.maintenance import Maintenance
+from spark_sink.sinks.tables.maintenance.record import MaintenanceRecord, TableRecord
 from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from tests.spark_sink.cuts.bank import SUM, TABLES
 from tests.spark_sink.cuts.campaign import Campaign
@@ -30,6 +35,9 @@ DAY = 24 * 3600 * 1000
 COMMITS = {"delta": 3, "iceberg": 6}
 """Iceberg compacts no fewer than five files."""
 
+_WITH_DELTA = pytest.mark.skipif(
+    spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse"
+)
 _WITH_ICEBERG = pytest.mark.skipif(
     spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse"
 )
@@ -243,7 +251,7 @@ def test_many_snapshots_stay_where_the_table_says_for_how_long(
     assert not upkeep.has_many_versions("T", _now(lake) + DAY)
 
 
-@pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
+@_WITH_DELTA
 def test_a_compacted_table_of_delta_has_fewer_files_and_every_version_as_before(
     lake: SparkSession, tmp_path: Path
 ) -> None:
@@ -276,6 +284,48 @@ def test_a_table_says_who_has_created_it(lake: SparkSession, merging_format: For
     assert upkeep.is_created("Singers")
     lake.sql(f"ALTER TABLE {target(path, merging_format)} UNSET TBLPROPERTIES ('spanner-cdc.created')")
     assert not upkeep.is_created("Singers")
+
+
+@pytest.mark.slow
+@_WITH_DELTA
+def test_the_sink_removes_the_former_files_of_its_cuts_once_a_day(
+    lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a cut a second these are 86,400 a day."""
+    monkeypatch.setattr(cut_records, "_PUBLICATIONS", 2)
+    campaign = Campaign(lake, "delta", tmp_path, seed=5)
+    delivery, publication = campaign.process()
+    for _ in range(2):
+        campaign.bank.seal(1)
+        campaign.deliver(delivery, publication)
+    cuts, folder = target(tmp_path / "lake", "delta", "_cuts"), tmp_path / "lake/_cuts"
+    assert len(list(folder.glob("*.parquet"))) > len(lake.table(cuts).inputFiles())
+    lake.sql(f"ALTER TABLE {cuts} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')")
+    MaintenanceRecord(campaign.bank.maker.spool, "tables").put("_cuts", TableRecord(since=1))
+    monkeypatch.setattr("spark_sink.sinks.tables.maintenance.maintenance._PAUSE", 0.0)
+    monkeypatch.setattr("spark_sink.sinks.tables.maintenance.maintenance._PAUSES", 0)
+    for _ in (*TABLES, "_cuts"):
+        delivery.maintain(lake, check)
+    assert len(list(folder.glob("*.parquet"))) == len(lake.table(cuts).inputFiles())
+    assert len(delivery.cut_store(lake).cuts()) == 2  # type: ignore[union-attr]
+
+
+@_WITH_DELTA
+def test_former_files_stay_for_as_long_as_cuts_are_kept_and_those_of_the_cuts_for_a_day(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    options = TableOptions("delta", str(tmp_path), None, "merge", "apply")
+    cut = PublishedCut(timestamp=1, epoch=1, spool_id="spool", published_at=1, tables={})
+    CutRecords(lake, options, "spool", "tables", 30 * DAY * 1_000_000).publish(cut)
+    lake.sql(f"CREATE TABLE {target(tmp_path, 'delta', 'T')} (Id BIGINT) USING delta")
+    upkeep = upkeep_of(lake, options)
+    for table, retention in (("T", 30 * DAY), ("_cuts", DAY)):
+        upkeep.expire(table, 30 * DAY, _now(lake))
+        history = lake.sql(f"DESCRIBE HISTORY {target(tmp_path, 'delta', table)}")
+        commits = history.where("operation = 'VACUUM START'").collect()
+        assert [DeltaCommit(0, 0, "", row["operationParameters"]).retention for row in commits] == [retention]
+    assert not upkeep.is_created("T")
+    assert upkeep.is_created("_cuts")
 
 
 @pytest.mark.parametrize("all_tables", [False, True])
