@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from connector.config.sections import Section
 from connector.config.sinks import SinkConfig
 from connector.config.values import Duration
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import MINUTE, SECOND
 from connector.spool.storage.locations import absolute, named
 
 Format = Literal["delta", "iceberg", "parquet"]
@@ -32,7 +32,14 @@ class CutsConfig(Section):
     """Published cuts."""
 
     keep: Duration = 24 * 3600 * SECOND
-    """The time for which published cuts are kept, and the versions of tables that they name."""
+    """The time for which published cuts are kept, and the versions of tables that they name; a minute at least."""
+
+    @field_validator("keep")
+    @classmethod
+    def _at_least(cls, value: int) -> int:
+        if value < MINUTE:
+            raise ValueError("it is less than a minute: nobody could read a cut in time")
+        return value
 
 
 class TablesConfig(SinkConfig):

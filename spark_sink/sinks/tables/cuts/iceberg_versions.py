@@ -70,7 +70,8 @@ class IcebergVersions(Versions):
         tag = f"{_TAG}_{epoch}_{until}"
         names = str(table.refs().keySet().toString()).strip("[]").split(", ")
         changes = table.manageSnapshots().createTag(tag, version)
-        changes = changes.setMaxRefAgeMs(tag, until - int(snapshot.timestampMillis()))
+        age = until - int(snapshot.timestampMillis())
+        changes = changes.setMaxRefAgeMs(tag, max(age, self._keep))  # the clock of whoever made it may be ahead
         for ended in (one for one in names if one != tag and has_ended(one, now)):
             changes = changes.removeTag(ended)
         changes.commit()

@@ -105,6 +105,7 @@ REWRITING = {f"write.{kind}.mode": "copy-on-write" for kind in ("merge", "update
         ({"format": "delta", "database": "a b"}, "'a b' is not the name of a database"),
         ({"format": "delta", "path": "/lake", "mode": "append", "deletes": "flag"}, "sink.deletes: mode append has"),
         ({"format": "delta", "path": "/lake", "table_properties": {"a'b": "c"}}, "is not the name of a table property"),
+        ({"format": "delta", "path": "/lake", "cuts": {"keep": "59s"}}, "sink.cuts.keep: .*less than a minute"),
         (
             {"format": "iceberg", "path": "/lake", "table_properties": {"write.merge.isolation-level": "snapshot"}},
             "could insert a key twice: leave it at serializable",

@@ -1,6 +1,7 @@
 """Versions that published cuts name are kept from expiry for as long as ``cuts.keep`` says, and no longer."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,18 @@ class Published:
         epoch = self._maker.seal(record(self._maker.watermark + SECOND, range(3), values={"Name": str(self.now)}))
         self._writer.write(epochs(self._lake, self._maker, epoch, epoch))
 
-    def publish(self, epoch: int, minutes: float) -> set[int]:
+    def cuts(self) -> Sequence[PublishedCut]:
+        """The cuts whose rows are there."""
+        return self._store.cuts()
+
+    def publish(self, epoch: int, minutes: float, *, late: int = 0) -> set[int]:
         """Publishes a cut so many minutes after the last; returns the epochs of the tags that the table has then."""
         self.now += int(minutes * MINUTE)
         version = self._store.versions(["Singers"])["Singers"]
         at = START + epoch * SECOND
         tables = {"Singers": TableAtCut(version=version)}
         self._store.publish(
-            PublishedCut(timestamp=at, epoch=epoch, spool_id="spool", published_at=self.now, tables=tables)
+            PublishedCut(timestamp=at, epoch=epoch, spool_id="spool", published_at=self.now - late, tables=tables)
         )
         self._lake.sql(f"REFRESH TABLE {self.table}")
         tags = self._lake.sql(f"SELECT name FROM {self.table}.refs WHERE type = 'TAG'").collect()
@@ -86,6 +91,22 @@ def test_who_asks_for_a_cut_that_is_expired_gets_the_timestamp_of_the_newest_ear
     _, _, named = caught.value.hint.partition("The newest earlier cut that is kept is of ")
     found = spark_sink.as_of(lake, path=tmp_path / "lake", format="iceberg", timestamp=named.partition(". ")[0])
     assert (format_rfc3339(parse(found.timestamp)), found["Singers"].count()) == (first, 3)
+
+
+def test_a_snapshot_from_a_clock_that_is_ahead_has_a_tag(lake: SparkSession, tmp_path: Path) -> None:
+    published = Published(lake, tmp_path)
+    published.change()
+    assert published.publish(1, -120) == {1}
+
+
+def test_the_newest_cut_is_never_removed(lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publication took longer than cuts are kept, or the clock was set meanwhile."""
+    monkeypatch.setattr(cut_records, "_PUBLICATIONS", 2)
+    published = Published(lake, tmp_path)
+    published.change()
+    published.publish(1, 0)
+    published.publish(2, 180, late=2 * KEEP)
+    assert [cut.epoch for cut in published.cuts()] == [2]
 
 
 def test_cuts_are_published_where_no_file_of_their_table_is_to_be_removed(
