@@ -35,7 +35,7 @@ from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
 from tests.spark_sink.sinks.tables.campaign.backfill_ends import session
-from tests.spark_sink.sinks.tables.reading import target
+from tests.spark_sink.sinks.tables.reading import epochs, target
 
 _POINTS: list[tuple[type, str, int]] = [
     (TablesWriter, "_merge", 2),  # one of two tables is committed
@@ -161,9 +161,8 @@ class Campaign:
         if known is None or not known.pinned:
             batch = StartedBatch(first=first, last=last, pinned="options", at=spool.manifest(last).identity)
             started.begin(batch, done=self._delivered)
-        events = self._spark.read.format("spanner-change-stream").option("spool", self.bank.maker.path).load()
         publication.before_batch()
-        delivery.run(events.where(f"epoch BETWEEN {first} AND {last}"))
+        delivery.run(epochs(self._spark, self.bank.maker, first, last))
         publication.after_batch(self._spark)
         record_consumer(spool, "tables", last, now=self.bank.maker.watermark)
         self._delivered = last

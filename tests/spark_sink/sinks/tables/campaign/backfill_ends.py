@@ -44,7 +44,7 @@ from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.replay import TablesReplay
 from spark_sink.sinks.tables.stopped_tables import StoppedTables
 from spark_sink.sources.changes.known_tables import TablesNow
-from tests.java import java_options
+from tests.java import java_options, spark_home
 from tests.lake_libraries import INTERPRETED
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE as CONFIGURED
@@ -295,6 +295,7 @@ def _wrong(spark: SparkSession, table: str, expected: Mapping[int, str]) -> str:
 def session(of_format: str) -> SparkSession:
     """A session with the library of a format."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
+    os.environ.setdefault("SPARK_HOME", spark_home())
     builder = SparkSession.builder.master("local[2]").appName("ends of backfills")
     sink = TablesConfig.model_validate({"format": of_format, "path": "/lake"})
     options = spark_options(sink, SparkConfig(config={"spark.driver.memory": "1g"}))
