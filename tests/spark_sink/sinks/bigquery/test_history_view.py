@@ -40,7 +40,9 @@ def test_the_view_of_the_page_has_the_versions_of_all_changes(
                 rows[key] = {"Name": random.choice(["a", None]), "Age": random.choice(["1", None])}
             elif any(event.key == key and event.at == at for event in events):
                 continue  # a row of a backfill is as of a time before it
-            events.append(Event(key, at, kind, {} if kind == "DELETE" else dict(rows[key]), sequence))
+            values = {} if kind == "DELETE" else dict(rows[key])
+            # the table does not say which of its rows a backfill has read
+            events.append(Event(key, at, kind, values, sequence, was_read=True))
             made = record(at, [key], columns=COLUMNS, values=rows.get(key, {}), mod_type=kind, sequence=sequence)
             records.append(replace(made, value_capture_type="NEW_ROW"))
     scenario.maker.seal(*records)
