@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from typing import TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -40,6 +41,8 @@ MOST = 1000
 
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of documents beyond which the reader stops."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 _FOLDER = "late"
 _VERSION = 1
@@ -138,11 +141,7 @@ class LateRanges:
             return [found for path in paths if (found := self._known[path]) is not None]
 
     def _range(self, path: str, data: bytes) -> LateRange | None:
-        full = self._spool.storage.full(path)
-        try:
-            one = _Lateness.model_validate(load_document(data, full, _VERSION))
-        except ValidationError as error:
-            raise corrupt(full, "fields are missing") from error
+        one = _fields(_Lateness, self._spool, path, data)
         lost = one.incomplete
         return None if lost is None else LateRange(lost.first, lost.last, one.record.table_name)
 
@@ -180,11 +179,7 @@ def with_announced_late(
     partitions = {at.token: at for at in cut}
     paths = [f"{_FOLDER}/{name}" for name in _names(spool)]
     for path, data in zip(paths, spool.storage.read_each(paths), strict=True):
-        document = load_document(data.to_pybytes(), spool.storage.full(path), _VERSION)
-        try:
-            one = _Announcement.model_validate(document)
-        except ValidationError as error:
-            raise corrupt(spool.storage.full(path), "fields are missing") from error
+        one = _fields(_Announcement, spool, path, data.to_pybytes())
         start = one.announces.start
         if start > watermark or watermark > one.watermark:
             continue
@@ -246,6 +241,15 @@ class LateStore:
             contents = self._spool.storage.read_each(paths)
             self._sizes = {path: data.size for path, data in zip(paths, contents, strict=True)}
         return self._sizes
+
+
+def _fields(model: type[_Model], spool: Spool, path: str, data: bytes) -> _Model:
+    """The fields of a document that a model has."""
+    full = spool.storage.full(path)
+    try:
+        return model.model_validate(load_document(data, full, _VERSION))
+    except ValidationError as error:
+        raise corrupt(full, "fields are missing") from error
 
 
 def _names(spool: Spool) -> list[str]:

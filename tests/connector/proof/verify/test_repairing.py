@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connector.config import SourceConfig, validated
+from connector.config import Config, SourceConfig, validated
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.daemon.repair import finish_earlier, repair
@@ -77,6 +77,11 @@ class Repaired:
         self.header: SpoolHeader = initialize(
             self.spool, source_of(server).name, self.at + 1, "now", self.tables, default_schema="d"
         )
+
+    def config(self) -> Config:
+        """The configuration of a sink beside it."""
+        source = {**source_of(self.server).name.model_dump(), "emulator_host": source_of(self.server).emulator_host}
+        return validated({"source": source, "spool": {"path": self.spool.path}})
 
     def record(self, *tables: TableSchema) -> Backfill:
         return record(
@@ -205,8 +210,7 @@ def test_a_backfill_that_is_recorded_while_rows_are_compared_must_be_finished_fi
         repaired = Repaired(server, tmp_path)
         table = next(table for table in repaired.tables if repaired.rows(table))
         repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
-        source = {**source_of(server).name.model_dump(), "emulator_host": source_of(server).emulator_host}
-        config = validated({"source": source, "spool": {"path": repaired.spool.path}})
+        config = repaired.config()
         stop = StopRequest(drain_timeout=SECOND)
         asyncio.run(finish_earlier(config, tmp_path, stop))
         repaired.record_backfill(table)
@@ -220,8 +224,7 @@ def test_a_table_that_is_stopped_is_not_repaired_because_its_dead_letters_would_
         repaired = Repaired(server, tmp_path)
         table = next(table for table in repaired.tables if repaired.rows(table))
         repaired.keys.add(RowKind.EXTRA, table, repaired.rows(table)[0])
-        source = {**source_of(server).name.model_dump(), "emulator_host": source_of(server).emulator_host}
-        config = validated({"source": source, "spool": {"path": repaired.spool.path}})
+        config = repaired.config()
         write_report(repaired.spool, "files", NOTHING.after(1, 3, {table.table: "its disk is full"}))
         stop, report = StopRequest(drain_timeout=SECOND), RepairReport(repaired.keys.counts)
         with pytest.raises(ConfigurationError, match=f"--repair: table {table.table} is stopped at sink files"):
