@@ -121,20 +121,18 @@ class Publication:
         store = self._store_in(spark)
         tables = [name for name in KnownTables(self._spool).names() if self._delivery.keeps(name)]
         versions = store.versions(tables) if store is not None else {}
-        # read again: what a backfill that began or ended meanwhile has written is in some versions
-        found = _Incompleteness.now(self._delivery, self._late, self._unfinished)
-        reasons = found.of(tables, epoch, timestamp)
-        cut = PublishedCut(
-            timestamp=timestamp,
-            epoch=epoch,
-            spool_id=self._spool.header().spool_id,
-            published_at=self._now(),
-            tables={
-                name: TableAtCut(version=versions.get(name, ""), incomplete=reasons.get(name, "")) for name in tables
-            },
+        tables_at_cut = {name: TableAtCut(version=versions.get(name, "")) for name in tables}
+        cut = self._with_reasons(
+            PublishedCut(
+                timestamp=timestamp,
+                epoch=epoch,
+                spool_id=self._spool.header().spool_id,
+                published_at=self._now(),
+                tables=tables_at_cut,
+            )
         )
         if store is not None:
-            store.publish(cut)
+            cut = self._publish_in(store, cut)
         report = CutReport(
             timestamp=cut.timestamp, epoch=epoch, published_at=cut.published_at, incomplete=dict(cut.incomplete)
         )
@@ -142,6 +140,27 @@ class Publication:
         newest = report_of(self._spool, consumer)  # other processes have written it while the cut was published
         write_report(self._spool, consumer, newest.model_copy(update={"cut": report}))
         self._published = epoch
+
+    def _publish_in(self, store: CutStore, cut: PublishedCut) -> PublishedCut:
+        """Publishes a cut, and again if a backfill may have written before the store noted the versions."""
+        store.publish(cut)
+        if store.notes_versions_last:
+            again = self._with_reasons(cut)
+            if again.incomplete.keys() > cut.incomplete.keys():
+                return self._publish_in(store, again)
+        return cut
+
+    def _with_reasons(self, cut: PublishedCut) -> PublishedCut:
+        """The cut with the tables that are incomplete now, and those that were.
+
+        Some versions have the rows of a backfill that started or ended in the meantime.
+        """
+        found = _Incompleteness.now(self._delivery, self._late, self._unfinished)
+        reasons = {**found.of(cut.tables.keys(), cut.epoch, cut.timestamp), **cut.incomplete}
+        tables = {
+            name: table.model_copy(update={"incomplete": reasons.get(name, "")}) for name, table in cut.tables.items()
+        }
+        return cut.model_copy(update={"published_at": self._now(), "tables": tables})
 
     def _newest(self, spark: SparkSession) -> int:
         """The epoch of the newest published cut; 0 if there is none."""

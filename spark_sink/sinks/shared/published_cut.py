@@ -62,9 +62,14 @@ class PublishedCut(BaseModel):
 class CutStore(ABC):
     """The published cuts of a sink's destination; the process that holds the sink's lock writes them.
 
+    Attributes:
+        notes_versions_last: whether :meth:`publish` fixes the tables' versions, because :meth:`versions` cannot.
+
     Raises:
         SpannerCdcError, PySparkException, Py4JError: from every method, if the destination refuses.
     """
+
+    notes_versions_last: bool = False
 
     @abstractmethod
     def newest(self) -> PublishedCut | None:

@@ -315,6 +315,35 @@ def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_
     assert {cut.epoch for cut in store.published} == {2}, "no epoch follows, and the second counts"
 
 
+@pytest.mark.parametrize("notes_versions_last", [True, False])
+def test_a_backfill_that_begins_before_the_versions_are_noted_makes_its_table_incomplete(
+    spool: SpoolMaker,
+    delivery: Delivery,
+    store: Cuts,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    notes_versions_last: bool,
+) -> None:
+    """In ``merge-load`` the time at which tables are read is of the statement that publishes."""
+
+    def slow(cut: PublishedCut) -> None:
+        if not store.published:
+            recorded(spool.spool, spool.spool.header(), "Singers", at=START)
+        Cuts.publish(store, cut)
+
+    monkeypatch.setattr(store, "publish", slow)
+    monkeypatch.setattr(store, "notes_versions_last", notes_versions_last)
+    times = iter(range(START, START + 9))
+    done(delivery, 2)
+    Publication(delivery, now=lambda: next(times)).after_batch(SPARK)
+    expected: list[Mapping[str, str]] = [{}, {"Singers": "its backfill is not done"}]
+    assert [cut.incomplete for cut in store.published] == expected[: 2 if notes_versions_last else 1]
+    assert sorted({cut.published_at for cut in store.published}) == [cut.published_at for cut in store.published]
+    report = report_of(spool.spool, "files").cut
+    assert report is not None
+    assert dict(report.incomplete) == store.published[-1].incomplete
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_beside_a_micro_batch_that_was_killed_no_cut_is_published_again(
     spool: SpoolMaker, delivery: Delivery, store: Cuts, *, is_recorded: bool

@@ -62,6 +62,7 @@ class BigQueryCuts(CutStore):
         self._sink = sink
         self._location = location
         self._has_views = has_views
+        self.notes_versions_last = table_options.mode == MERGE_LOAD
         self._client = BigQueryClient(target, failure=SinkError)
         self._spool_id = spool.header().spool_id
         self._table = cuts_table(self._options)
