@@ -297,7 +297,9 @@ class _Incompleteness:
             if late.first <= timestamp and after < late.last:
                 low, high = format_rfc3339(late.first), format_rfc3339(late.last)
                 yield _Loss(
-                    late.table, late.last, f"changes between {low} and {high} came late, and were not delivered"
+                    late.table,
+                    late.last,
+                    f"changes between {low} and {high} came late or never: they were not delivered",
                 )
 
 

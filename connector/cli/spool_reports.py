@@ -125,7 +125,7 @@ def spool_text(report: Report) -> str:
         lines.append(f"  placements: {', '.join(placements)}")
     if late["count"]:
         lines.append(
-            f"  LATE: {late['count']} records were late and are dead letters in late/,"
+            f"  LATE: {late['count']} documents of late records or incomplete transactions are in late/,"
             f" committed from {late['first']} to {late['last']}"
         )
     lines += [

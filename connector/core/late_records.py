@@ -27,6 +27,16 @@ from connector.core.records import (
     timestamp_of,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class LateReport:
+    """The number of late records and incomplete transactions of a spool; their commit timestamps, both inclusive."""
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+
+
 _KINDS = {
     DataChangeRecord: "data change record",
     ChildPartitionsRecord: "child partitions record",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connector.core.epoch import SealedEpoch
+from connector.core.epoch import IncompleteTransaction, SealedEpoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
 from connector.core.schemas import TableSchema
@@ -183,8 +183,8 @@ class SpoolSink:
             return dict(unordered)
         return await self._key_order.order(self.writer.registry, unordered)
 
-    async def keep(self, late: Sequence[LateRecord]) -> None:
-        """Keeps late records as dead letters; when it returns they survive a crash."""
+    async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
+        """Keeps late records and incomplete transactions as dead letters; when it returns they survive a crash."""
         await in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
 
     @asynccontextmanager

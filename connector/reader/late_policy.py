@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from connector.core.changes import Changes
+from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord, in_time, passed_before
 from connector.core.records import DataChangeRecord, Record, partition_name
 from connector.core.timestamps import format_rfc3339
@@ -22,14 +23,14 @@ _log = Log(__name__)
 
 
 class DeadLetterStore(Protocol):
-    """Stores late records."""
+    """Stores late records and incomplete transactions."""
 
     @property
     def continues(self) -> bool:
         """True if the reader continues after a late record is stored."""
 
-    async def keep(self, late: Sequence[LateRecord]) -> None:
-        """Stores late records durably.
+    async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
+        """Stores late records, and transactions that lack records, durably.
 
         Raises:
             StreamError: too many are stored; these are stored all the same.
@@ -121,6 +122,16 @@ class LatePolicy:
                     del self._unstored[: len(some)]
                     raise
                 del self._unstored[: len(some)]  # if this is cancelled they stay, for the next seal
+
+    async def store_incomplete(self, transactions: Sequence[IncompleteTransaction]) -> None:
+        """Stores transactions that lack records; without a store they are only logged.
+
+        Raises:
+            StreamError: too many are stored.
+            SpoolError: they cannot be stored.
+        """
+        if transactions and self._store is not None:
+            await self._store.keep(transactions)
 
     def _found(self, token: str, records: Sequence[Record], passed: Sequence[int]) -> None:
         watermark = self._graph.watermark

@@ -101,11 +101,11 @@ class Sealer:
             epoch = self._buffer.take()
             if epoch is None:
                 return
-            if not self._state.span.is_shared:
-                self._count_incomplete(epoch)
             end = self._state.span.end
             final = end is not None and epoch.high >= end
             self._delivers = True  # no longer in the buffer, and if this fails not in the sink
+            if not self._state.span.is_shared:
+                await self._report_incomplete(epoch)
             await self._sink.deliver(epoch, self._state.graph.cut(epoch.high), final=final)
             self._delivers = False
             self._state.graph.sealed(epoch.high)
@@ -118,10 +118,9 @@ class Sealer:
         self.waits_for_room = False
         return has_room
 
-    def _count_incomplete(self, epoch: SealedEpoch) -> None:
-        for transaction in incomplete_transactions(
-            epoch.changes, of_some_placements=self._state.stream.of_some_placements
-        ):
+    async def _report_incomplete(self, epoch: SealedEpoch) -> None:
+        found = incomplete_transactions(epoch.changes, of_some_placements=self._state.stream.of_some_placements)
+        for transaction in found:
             self._state.metrics.incomplete_transactions += 1
             _log.error(
                 "a transaction is incomplete",
@@ -130,3 +129,4 @@ class Sealer:
                 expected_records=transaction.expected,
                 received_records=transaction.received,
             )
+        await self._late.store_incomplete(found)

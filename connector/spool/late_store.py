@@ -1,7 +1,9 @@
-"""The dead letters of the reader: late records, below ``late/`` in the spool.
+"""The dead letters of the reader: late records and incomplete transactions, below ``late/`` in the spool.
 
 Each record is one JSON document. For a data change record it holds the whole record, as private as the epochs are. For
 a record that announces partitions it holds those partitions, and the range of commit timestamps that may be incomplete.
+All transactions that lack records share one document: of which tables those records are is not known.
+
 A file's name begins with that range, so that a report needs only the names, and ends with the record's identity. If a
 record is received again, after a crash or by a repeated task, there is no second document. Of an announcement the
 document with the wider range is kept. If two tasks store one at the same time, it is counted once.
@@ -21,7 +23,8 @@ from typing import TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from connector.core.late_records import LateRecord
+from connector.core.epoch import IncompleteTransaction
+from connector.core.late_records import LateRecord, LateReport
 from connector.core.partitions import CutPartition
 from connector.core.records import (
     ChildPartitionsRecord,
@@ -45,22 +48,16 @@ MOST_BYTES = 64 * 1024 * 1024
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _FOLDER = "late"
+_OF_TRANSACTIONS = blake2b(b"incomplete transactions", digest_size=10).hexdigest()
+"""The identity of the document of all incomplete transactions."""
+
 _VERSION = 1
 _NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})-(?P<identity>[0-9a-f]+)\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class LateReport:
-    """The number of late records in a spool, and the range of their commit timestamps, both inclusive."""
-
-    count: int
-    first: int = 0
-    last: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class LateRange:
-    """Commit timestamps of which epochs may lack changes, because a record came late.
+    """Commit timestamps of which epochs may lack changes, because a record came late or never.
 
     Attributes:
         first: the first of them.
@@ -147,14 +144,14 @@ class LateRanges:
 
 
 def late_report(spool: Spool) -> LateReport:
-    """Counts the late records of a spool.
+    """Counts the late records and incomplete transactions of a spool.
 
     Raises:
         SpoolError: the spool cannot be read.
     """
     names = [name for name in map(_NAME.fullmatch, _names(spool)) if name]
     if not names:
-        return LateReport(0)
+        return LateReport()
     count = len({name["identity"] for name in names})
     return LateReport(count, min(int(name["first"]) for name in names), max(int(name["last"]) for name in names))
 
@@ -190,7 +187,7 @@ def with_announced_late(
 
 
 class LateStore:
-    """Writes late records into a spool, whose lock is held.
+    """Writes late records and incomplete transactions into a spool, whose lock is held.
 
     Args:
         spool: the spool.
@@ -205,11 +202,11 @@ class LateStore:
         self._sizes: dict[str, int] | None = None
         """Of each document, by its path; None before the first one is written."""
 
-    def keep(self, late: Iterable[LateRecord], *, now: int) -> None:
+    def keep(self, late: Iterable[LateRecord | IncompleteTransaction], *, now: int) -> None:
         """Writes the documents, durably.
 
         Args:
-            late: the records.
+            late: the records, or transactions that lack some.
             now: when they were received, in Unix nanoseconds.
 
         Raises:
@@ -218,9 +215,9 @@ class LateStore:
         """
         sizes = self._known_sizes()
         for one in late:
-            path, data = _document(one, now)
+            path, data = self._document(one, now)
             others = [other for other in sizes if other != path and _identity(other) == _identity(path)]
-            if any(other > path for other in others):
+            if isinstance(one, LateRecord) and any(other > path for other in others):
                 continue  # with a wider range, because the range begins with the record's own timestamp
             self._spool.storage.replace(path, data)
             sizes[path] = len(data)
@@ -234,6 +231,15 @@ class LateStore:
                 " bytes up to which the reader continues",
                 hint="Find out what they are, move them away, and start again: it continues from the last epoch.",
             )
+
+    def _document(self, one: LateRecord | IncompleteTransaction, now: int) -> tuple[str, bytes]:
+        """The path and the content of the document of a record, or of all incomplete transactions up to this one."""
+        if isinstance(one, LateRecord):
+            return _of_record(one, now)
+        names = [name for path in self._known_sizes() if (name := _NAME.search(path))]
+        ranges = [name.group("first", "last") for name in names if name["identity"] == _OF_TRANSACTIONS]
+        timestamps = [one.commit_timestamp, *(int(timestamp) for both in ranges for timestamp in both)]
+        return _of_transactions(one, min(timestamps), max(timestamps), now)
 
     def _known_sizes(self) -> dict[str, int]:
         if self._sizes is None:
@@ -260,7 +266,27 @@ def _identity(path: str) -> str:
     return path.rpartition("-")[2]
 
 
-def _document(late: LateRecord, now: int) -> tuple[str, bytes]:
+def _of_transactions(newest: IncompleteTransaction, first: int, last: int, now: int) -> tuple[str, bytes]:
+    """The path and the content of the document of incomplete transactions, of which one is the newest."""
+    document = {
+        "version": _VERSION,
+        "kind": "incomplete transactions",
+        "watermark": format_rfc3339(last),
+        "delivered": format_rfc3339(last),
+        "announces": {"start": format_rfc3339(last), "tokens": []},
+        "received_at": format_rfc3339(now),
+        "incomplete": {"first": format_rfc3339(first), "last": format_rfc3339(last)},
+        "record": {
+            "server_transaction_id": newest.server_transaction_id,
+            "commit_timestamp": format_rfc3339(newest.commit_timestamp),
+            "number_of_records_in_transaction": newest.expected,
+            "received_records": newest.received,
+        },
+    }
+    return f"{_FOLDER}/{first:020d}-{last:020d}-{_OF_TRANSACTIONS}.json", _to_json(document)
+
+
+def _of_record(late: LateRecord, now: int) -> tuple[str, bytes]:
     first, last = late.incomplete or (late.at, late.at)
     record = _record(late.record)
     named = {name: value for name, value in record.items() if name != "read_timestamp"}

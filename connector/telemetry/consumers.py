@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from connector.core.health.alarms import RefusedDaemon
 from connector.core.health.retries import Retry
+from connector.core.late_records import LateReport
 from connector.errors import SpoolError
 from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.consumers import consumers
 from connector.spool.destinations import destination_of
+from connector.spool.late_store import late_report
 from connector.spool.reading import Spool
 from connector.spool.second_daemon import refused_daemon
 from connector.telemetry.metrics import ReaderMetrics
@@ -49,6 +51,7 @@ class ConsumerStates:
         known: those that :meth:`read` found last.
         retries: what their processes had failed at for long then, and retry.
         refused: the second daemon that was refused last.
+        missing: the late records and incomplete transactions of the spool.
     """
 
     def __init__(self, spool: Spool) -> None:
@@ -58,11 +61,13 @@ class ConsumerStates:
         self.known: tuple[ConsumerState, ...] = ()
         self.retries: tuple[Retry, ...] = ()
         self.refused: RefusedDaemon | None = None
+        self.missing = LateReport()
 
     def read(self) -> None:
         """Reads the consumers; where the spool cannot be read, those known before remain."""
         with suppress(SpoolError, OSError):
             files = self._spool.storage.list("consumers")
+            self.missing = late_report(self._spool)
             self.refused = refused_daemon(self._spool, files)
             self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True, heard=self._heard))
             before = {(state.name, state.epoch): state for state in self.known if state.watermark}

@@ -46,6 +46,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.kept_less,
         late_stops(metrics.errors()),
         consumers.refused,
+        consumers.missing,
     )
 
 

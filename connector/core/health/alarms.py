@@ -9,6 +9,7 @@ from typing import Literal
 
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Retry
 from connector.core.health.states import ALIVE, StateRecord, StreamState, WatermarkHolder
+from connector.core.late_records import LateReport
 from connector.core.timestamps import SECOND, format_duration, format_lag, format_rfc3339, format_second
 
 WARN_OF_RETENTION, ERROR_OF_RETENTION = 0.5, 0.8
@@ -136,6 +137,7 @@ class Facts:
         kept_less: how much less is kept than is to be; None if all is.
         late: times that a late record has stopped the reader.
         refused: the second daemon that was refused last; None if none was.
+        missing: late records and incomplete transactions, whose changes epochs may lack.
     """
 
     now: int
@@ -155,6 +157,7 @@ class Facts:
     kept_less: KeptLess | None = None
     late: Mended = Mended()
     refused: RefusedDaemon | None = None
+    missing: LateReport = field(default_factory=LateReport)
 
     @property
     def spooled(self) -> int:
@@ -333,6 +336,14 @@ def _of_spool(facts: Facts) -> Iterator[Alarm]:
         )
         hint = "Older epochs are deleted, as no consumer needs them. Raise spool.max_bytes, or lower spool.keep."
         yield Alarm("spool_keeps_less", "WARNING", message, hint)
+    if missing := facts.missing.count:
+        first, last = format_rfc3339(facts.missing.first), format_rfc3339(facts.missing.last)
+        message = (
+            f"epochs may lack changes that were committed from {first} to {last}: late/ in the spool has {missing}"
+            f" document{'s' if missing > 1 else ''} of late records or incomplete transactions"
+        )
+        hint = "`spanner-cdc verify CONFIG --repair` heals each destination; then move the documents out of late/."
+        yield Alarm("changes_missing", "WARNING", message, hint)
 
 
 def _of_sink(facts: Facts) -> Iterator[Alarm]:

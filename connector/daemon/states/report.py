@@ -19,6 +19,7 @@ from connector.daemon.backfill_report import Report, described, incompleteness, 
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import consumers
+from connector.spool.late_store import late_report
 from connector.spool.lifecycle import ErrorEvent, errors_of, late_stops, pause_of, state_of
 from connector.spool.reading import Spool, while_pruned
 from connector.spool.retention.floor import floor_of
@@ -211,6 +212,7 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         kept_less=_kept_less(spool, epochs),
         late=late_stops(errors_of(spool)),
         refused=refused_daemon(spool),
+        missing=late_report(spool),
     )
 
 

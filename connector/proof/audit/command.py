@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from connector.config.loading import Config, load, validated
 from connector.config.sections import SourceConfig
 from connector.config.values import parse_timestamp
+from connector.core.late_records import LateReport
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, terminal
@@ -22,7 +23,7 @@ from connector.reader.change_stream import OpenStream, opened
 from connector.reader.starting import first_start
 from connector.reader.stopping import StopRequest
 from connector.spool.gaps import GapRecord, gaps
-from connector.spool.late_store import LateReport, late_report
+from connector.spool.late_store import late_report
 from connector.spool.reading import Spool, SpoolHeader
 from connector.targets import is_configuration
 from connector.telemetry.metrics import ReaderMetrics

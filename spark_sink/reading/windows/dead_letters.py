@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord
 from connector.spool.late_store import LateStore
 from connector.spool.reading import Spool
@@ -23,7 +24,7 @@ class LateDeadLetters:
         self._store: LateStore | None = None
         self.continues = continues
 
-    async def keep(self, late: Sequence[LateRecord]) -> None:
+    async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
         """Stores late records durably.
 
         Raises:

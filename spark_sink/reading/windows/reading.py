@@ -263,6 +263,8 @@ class WindowReader:
     async def _seal(self, read: _Read) -> None:
         window, found = read.window, read.found
         self._telemetry.report_incomplete(found)
+        if found.incomplete:
+            await self._sink.keep(found.incomplete)
         schemas = [TableSchema.from_json(text.encode()) for changed in found.changed for text in changed.schemas]
         await self._sink.deliver_written(
             WrittenEpoch(

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from connector.core.changes import Changes
-from connector.core.epoch import SealedEpoch
+from connector.core.epoch import IncompleteTransaction, SealedEpoch
 from connector.core.late_records import LateRecord
 from connector.core.partitions import CutPartition
 from connector.core.records import (
@@ -75,6 +75,7 @@ class Sink:
         self.delivered: list[str] = []
         self.reached = START - 1
         self.late: list[LateRecord] = []
+        self.incomplete: list[IncompleteTransaction] = []
         self.stored_when_delivered: list[int] = []
 
     async def room(self, stopping: asyncio.Event) -> bool:
@@ -85,9 +86,14 @@ class Sink:
         self.reached = epoch.high
         self.stored_when_delivered.append(len(self.late))
 
-    async def keep(self, late: Sequence[LateRecord]) -> None:
+    async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
         await asyncio.sleep(TICK)
-        self.late += late
+        for one in late:
+            if isinstance(one, LateRecord):
+                self.late.append(one)
+            else:
+                assert one.server_transaction_id not in self.delivered, "it is stored before its epoch is"
+                self.incomplete.append(one)
 
 
 class Read:
@@ -177,6 +183,16 @@ def test_with_a_store_it_is_stored_before_the_next_epoch_and_the_rest_is_deliver
     assert read.metrics.late_records == 1
 
 
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_transaction_that_lacks_records_is_stored_before_its_epoch_is_delivered(*, continues: bool) -> None:
+    made = record(commit_timestamp=at(1), server_transaction_id="a", number_of_records_in_transaction=2)
+    read = Read({"p": [[made, data(2, "b")], heartbeat(5)]}, store=True, continues=continues)
+    assert read.error is None
+    assert read.sink.delivered == ["a", "b"]
+    assert read.sink.incomplete == [IncompleteTransaction("a", at(1), expected=2, received=1)]
+    assert read.metrics.incomplete_transactions == 1
+
+
 def test_no_epoch_past_a_late_record_is_delivered_by_a_reader_that_stops() -> None:
     """The laggard holds the watermark below it, then progresses while the reader stops: a restart reads it again."""
     script: Script = {"p": [[data(4, "b"), data(3, "a")]], "q": [[data(1, "q1")], [data(2, "q2")], heartbeat(9)]}
@@ -203,11 +219,11 @@ def test_a_reader_that_stops_does_not_store_what_is_read_again() -> None:
 
 def test_a_store_that_is_full_stops_the_reader_and_one_that_fails_seals_nothing_past_the_record() -> None:
     class Full(Sink):
-        async def keep(self, late: Sequence[LateRecord]) -> None:
+        async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
             raise StreamError("too many")
 
     class Broken(Sink):
-        async def keep(self, late: Sequence[LateRecord]) -> None:
+        async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
             raise SpoolError("the disk is full")
 
     script: Script = {"p": [[data(3, "b"), data(2, "a"), *heartbeat(5)], heartbeat(6)]}

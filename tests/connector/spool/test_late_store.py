@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from connector.cli import cli
-from connector.core.late_records import LateRecord
+from connector.core.epoch import IncompleteTransaction
+from connector.core.late_records import LateRecord, LateReport
 from connector.core.partitions import CutPartition
 from connector.core.records import (
     ChildPartition,
@@ -20,7 +21,7 @@ from connector.core.records import (
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError, StreamError
-from connector.spool.late_store import LateReport, LateStore, late_report, with_announced_late
+from connector.spool.late_store import LateRange, LateRanges, LateStore, late_report, with_announced_late
 from connector.spool.reading import Spool
 from connector.spool.writing import initialize
 from tests.connector.builders import AT, COLUMNS, record
@@ -117,6 +118,27 @@ def test_the_same_record_that_comes_once_more_is_no_second_document(spool: Spool
     assert late_report(spool) == LateReport(2, AT, AT)
 
 
+def test_all_incomplete_transactions_share_one_document_of_every_table(spool: Spool) -> None:
+    """A server that breaks that promise for each transaction does not fill the folder, and stops no reader."""
+    ranges = LateRanges(spool)
+    for number in range(3):
+        found = IncompleteTransaction(f"transaction {number}", AT + number, 3, 2)
+        LateStore(spool, most=1).keep([found], now=LATER)
+        assert ranges.now() == [LateRange(AT, AT + number, None)]
+    LateStore(spool, most=1).keep([IncompleteTransaction("transaction 1", AT + 1, 3, 2)], now=LATER)  # read again
+    (document,) = documents(spool)
+    assert late_report(spool) == LateReport(1, AT, AT + 2)
+    assert document["kind"] == "incomplete transactions"
+    assert document["incomplete"] == {"first": format_rfc3339(AT), "last": format_rfc3339(AT + 2)}
+    assert document["record"] == {
+        "server_transaction_id": "transaction 1",
+        "commit_timestamp": format_rfc3339(AT + 1),
+        "number_of_records_in_transaction": 3,
+        "received_records": 2,
+    }
+    assert with_announced_late(spool, AT, (), continues=True) == (), "it announces no partition"
+
+
 @pytest.mark.parametrize("widest_first", [True, False])
 def test_an_announcement_that_comes_once_more_is_no_second_document_whatever_the_watermark(
     spool: Spool, *, widest_first: bool
@@ -164,7 +186,8 @@ def test_the_spool_command_reports_how_many_there_are_and_their_range(spool: Spo
     assert "LATE" not in told()
     assert orjson.loads(told("--json"))["late_records"] == {"count": 0, "first": None, "last": None}
     LateStore(spool).keep([late(record()), late(record(commit_timestamp=LATER))], now=LATER)
-    assert f"LATE: 2 records were late and are dead letters in late/, committed from {format_rfc3339(AT)}" in told()
+    counted = "LATE: 2 documents of late records or incomplete transactions are in late/"
+    assert f"{counted}, committed from {format_rfc3339(AT)}" in told()
     assert orjson.loads(told("--json"))["late_records"] == {
         "count": 2,
         "first": format_rfc3339(AT),

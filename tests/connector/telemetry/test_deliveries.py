@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.core.epoch import IncompleteTransaction
+from connector.core.health.alarms import alarms
 from connector.core.health.states import StateRecord, StreamState, WatermarkHolder
 from connector.core.timestamps import SECOND
+from connector.daemon.states.report import facts_of as facts_of_spool
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
+from connector.spool.late_store import LateStore
 from connector.spool.lifecycle import state_of, write_state
 from connector.spool.reading import Spool
 from connector.spool.second_daemon import refused_daemon, sole_daemon
@@ -120,6 +124,17 @@ def test_a_second_daemon_is_an_alarm_of_the_first_until_another_one_takes_the_sp
     with sole_daemon(spool, now=now):
         states.read()
         assert raised(metrics, states) == []
+
+
+def test_changes_that_may_be_missing_are_an_alarm_of_the_page_and_of_status(tmp_path: Path) -> None:
+    spool, metrics = spool_at(tmp_path), restarted(0)
+    write_state(spool, StateRecord(StreamState.RUNNING, NOW, seen=NOW))
+    LateStore(spool).keep([IncompleteTransaction("a", AT, expected=2, received=1)], now=NOW)
+    states = ConsumerStates(spool)
+    states.read()
+    (alarm,) = raised(metrics, states)
+    assert (alarm.name, alarm.severity) == ("changes_missing", "WARNING")
+    assert alarm in alarms(facts_of_spool(spool, 0, NOW))
 
 
 def test_status_knows_the_partition_that_holds_the_watermark(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from connector.config import validated
 from connector.config.backfill_rules import BackfillRules
 from connector.config.sink_start import keep_start
+from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord
 from connector.core.records import ChildPartition, ChildPartitionsRecord
 from connector.core.timestamps import SECOND
@@ -239,10 +240,21 @@ def test_a_table_is_incomplete_while_a_record_of_it_came_late_and_nothing_has_re
     LateStore(spool.spool).keep([late_record(START + 5 * SECOND)], now=T)
     assert next_cut(spool, delivery, store, at=4) == {}, "it is after the cut"
     at = "2026-03-01T10:00:05.000000Z"
-    late = f"changes between {at} and {at} came late, and were not delivered"
+    late = f"changes between {at} and {at} came late or never: they were not delivered"
     assert next_cut(spool, delivery, store, at=6) == {"Singers": late}
     keep_equal(spool.spool, "files", ["Singers"], START + 7 * SECOND)
     assert next_cut(spool, delivery, store, at=8) == {}
+
+
+def test_a_transaction_that_lacks_records_leaves_every_table_incomplete_until_a_repair(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    LateStore(spool.spool).keep([IncompleteTransaction("a", START + 3 * SECOND, expected=3, received=2)], now=START)
+    at = "2026-03-01T10:00:03.000000Z"
+    why = f"changes between {at} and {at} came late or never: they were not delivered"
+    assert next_cut(spool, delivery, store, at=6) == {"Albums": why, "Singers": why}
+    keep_equal(spool.spool, "files", ["Singers"], START + 7 * SECOND)
+    assert next_cut(spool, delivery, store, at=8) == {"Albums": why}
 
 
 def test_partitions_that_were_announced_late_leave_every_table_incomplete(
@@ -258,9 +270,8 @@ def test_partitions_that_were_announced_late_leave_every_table_incomplete(
     done(delivery, 2)
     publication.after_batch(SPARK)
     first, second = store.published
-    why = (
-        "changes between 2026-03-01T10:00:00.500000Z and 2026-03-01T10:00:02.000000Z came late, and were not delivered"
-    )
+    low, high = "2026-03-01T10:00:00.500000Z", "2026-03-01T10:00:02.000000Z"
+    why = f"changes between {low} and {high} came late or never: they were not delivered"
     assert (first.incomplete, second.incomplete) == ({}, {"Albums": why, "Singers": why})
 
 

@@ -25,6 +25,7 @@ from connector.core.health.states import (
     WatermarkHolder,
     failed,
 )
+from connector.core.late_records import LateReport
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import NOTHING
 from connector.telemetry.metrics import ReaderMetrics
@@ -86,6 +87,12 @@ def test_what_is_unknown_raises_no_alarm() -> None:
         ),
         (replace(WELL, standstills=Mended(2, NOW - DAY // 25)), "stream_was_stalled", "stalled 2 times, last at"),
         (replace(WELL, late=Mended(2, NOW - SECOND)), "records_were_late", "stopped the reader 2 times, last at"),
+        (
+            replace(WELL, missing=LateReport(1, NOW - 2 * SECOND, NOW)),
+            "changes_missing",
+            "from 2001-09-09T01:46:38.000000Z to 2001-09-09T01:46:40.000000Z: late/ in the spool has 1 document of",
+        ),
+        (replace(WELL, missing=LateReport(2, NOW, NOW)), "changes_missing", "has 2 documents of late records or"),
         (replace(WELL, sink_restarts=Mended(3, NOW - SECOND)), "sink_restarted", "restarted 3 times, last at"),
         (replace(WELL, sink_restarts=Mended(1, NOW, "the JVM died.")), "sink_restarted", "Z, after: the JVM died"),
         (
