@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         config = load(given.config)
         store = DeadLetters.of(spark_sink_type(config), config.sink)
         if given.action == "list":
-            return _list(store, store.files(), as_json=given.json)
+            return _list(store, [file for file in store.files() if file.count], as_json=given.json)
         return _replay(config, store, given.table)
 
     return exit_code_of(work, verbose=given.verbose)
@@ -255,6 +255,10 @@ class _Replaying:
             rows, _ = self._store.read(file)
         except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
             self._there[file.table] -= file.count
+            return
+        if not rows.num_rows:  # somebody has removed its lines
+            self._replay.tried(file.table, left=self._there[file.table])
+            self._store.remove(file)
             return
         self._look_at(rows)
         rejected = self._replay.send(file.name, rows)

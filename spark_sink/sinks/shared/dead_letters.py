@@ -32,7 +32,7 @@ from connector.envelope.envelope import SCHEMA
 from connector.envelope.source_metadata import COMPLETED
 from connector.spool.storage.locations import absolute
 from connector.spool.storage.opening import open_store
-from connector.spool.storage.store import FileStore, contents
+from connector.spool.storage.store import FileStore, StoredFile, contents
 from spark_sink.errors import DestinationUnavailableError, SinkError
 from spark_sink.sinks.shared.completing.whole_rows import METADATA_WITH_COMPLETED, are_completed
 
@@ -156,23 +156,26 @@ class DeadLetters:
         Files whose names start with one of ``but`` and a ``_`` stay.
         """
         spared = tuple(f"{_safe(table)}/{_safe(other)}_" for other in but)
-        for store, path in self._paths(f"{_safe(table)}/{_safe(name)}_"):
-            if not path.startswith(spared):
-                _delete(store, path)
+        for store, file in self._found(f"{_safe(table)}/{_safe(name)}_"):
+            if not file.path.startswith(spared):
+                _delete(store, file.path)
 
     def discard_all(self, unwanted: Callable[[str], bool]) -> None:
         """Removes the files, of all tables, for whose names ``unwanted`` is true."""
-        for store, path in self._paths():
-            if unwanted(_name(path)):
-                _delete(store, path)
+        for store, file in self._found():
+            if unwanted(_name(file.path)):
+                _delete(store, file.path)
 
     def folders(self, *beginnings: str) -> frozenset[str]:
-        """The folders of tables (:func:`folder_of`) that have a file, or one whose name begins in one of these ways."""
-        wanted = beginnings or ""
-        return frozenset(path.partition("/")[0] for _, path in self._paths() if _name(path).startswith(wanted))
+        """The folders of tables (:func:`folder_of`) that have a file, or one whose name begins in one of these ways.
+
+        A file whose lines somebody has removed does not count.
+        """
+        paths = (file.path for _, file in self._found() if file.size)
+        return frozenset(path.partition("/")[0] for path in paths if _name(path).startswith(beginnings or ""))
 
     def files(self, table: str | None = None, *beginnings: str) -> list[DeadLetterFile]:
-        """All files, or those of a table, sorted by their oldest change and then by name.
+        """All files, or those of a table, sorted by their oldest change and then by name; also those without lines.
 
         Args:
             table: the table; None for all.
@@ -181,8 +184,9 @@ class DeadLetters:
         Raises:
             SinkError: a line is not a valid dead letter.
         """
-        paths = self._paths("" if table is None else f"{_safe(table)}/")
-        found = [_counted(store, path) for store, path in paths if _name(path).startswith(beginnings or "")]
+        there = self._found("" if table is None else f"{_safe(table)}/")
+        named = ((store, file.path) for store, file in there if _name(file.path).startswith(beginnings or ""))
+        found = [_counted(store, path) for store, path in named]
         return sorted(filter(None, found), key=lambda file: (file.oldest, file.path.partition("/")[2], file.path))
 
     def read(self, file: DeadLetterFile) -> tuple[pa.RecordBatch, list[str]]:
@@ -214,12 +218,12 @@ class DeadLetters:
             return contents(file.store, file.path) == data  # this call's own write, if its answer was lost
         return True
 
-    def _paths(self, beginning: str = "") -> list[tuple[FileStore, str]]:
-        """The paths that start so, of the files in the tables' folders."""
-        found = [(self._own, path) for path in _paths_in(self._own, beginning)]
+    def _found(self, beginning: str = "") -> list[tuple[FileStore, StoredFile]]:
+        """The files in the tables' folders whose paths start so."""
+        found = [(self._own, file) for file in _files_in(self._own, beginning)]
         if self._former is not None:
-            paths = _paths_in(self._former, beginning)
-            found += [(self._former, path) for path in paths if self._is_former(_name(path))]
+            former = _files_in(self._former, beginning)
+            found += [(self._former, file) for file in former if self._is_former(_name(file.path))]
         return found
 
 
@@ -229,9 +233,12 @@ def _store(path: str, endpoint: str) -> FileStore:
     )
 
 
-def _paths_in(store: FileStore, beginning: str) -> list[str]:
-    found = (file.path for file in store.walk(beginning))
-    return [path for path in found if path.count("/") == 1 and path.endswith(_ENDING) and "/." not in f"/{path}"]
+def _files_in(store: FileStore, beginning: str) -> list[StoredFile]:
+    return [file for file in store.walk(beginning) if _is_of_table(file.path)]
+
+
+def _is_of_table(path: str) -> bool:
+    return path.count("/") == 1 and path.endswith(_ENDING) and "/." not in f"/{path}"
 
 
 def _delete(store: FileStore, path: str) -> None:
@@ -332,6 +339,8 @@ def _column(field: pa.Field, values: list[object]) -> pa.Array:
 
 def _parsed(path: str, data: bytes, decoder: "msgspec.json.Decoder[_Read]") -> Iterator[_Read]:
     for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():  # an editor leaves one where the last line was removed
+            continue
         try:
             yield decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):  # its text might hold a row's values

@@ -138,7 +138,8 @@ class TablesReplay:
         """The names of the files with dead letters of a stopped table that are not written yet."""
         if table not in self._stopped:
             beginnings = [f"{spool_id}{STOPPED}" for spool_id in self._feeds]
-            self._stopped[table] = {file.name for file in self._delivery.dead_letters.files(table, *beginnings)}
+            files = self._delivery.dead_letters.files(table, *beginnings)
+            self._stopped[table] = {file.name for file in files if file.count}
         return self._stopped[table]
 
     def _writer(self, feed: Feed, rejected: RejectedRows | None = None) -> TablesWriter:

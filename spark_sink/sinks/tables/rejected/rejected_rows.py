@@ -218,7 +218,8 @@ def open_dead_letters(
     Those of a table that was dropped before this one was created, with another key, are left out: no row has that key.
     """
     found: dict[str, dict[str, OpenDeadLetter]] = defaultdict(dict)
-    for file in dead_letters.files(table.source, *prefixes) if prefixes else []:
+    files = dead_letters.files(table.source, *prefixes) if prefixes else []
+    for file in (one for one in files if one.count):
         rows, texts = dead_letters.read(file)
         reasons = dict(zip(rows.column("uuid").to_pylist(), texts, strict=True))
         prefix = next(one for one in prefixes if file.name.startswith(one))

@@ -308,13 +308,27 @@ def test_the_dead_letters_of_one_table_are_listed_alone(root: str) -> None:
     assert letters.files("Nobody") == []
 
 
+def test_a_table_without_lines_has_no_dead_letters(root: str) -> None:
+    letters = DeadLetters(root)
+    for table in ("Singers", "Albums", "Songs"):
+        put(letters, "0f_1_0", 1, table=table)
+    write(root, "Singers/0f_1_0.jsonl", b"")
+    assert letters.folders() == {"Albums", "Songs"}
+    put(letters, "0f_2_0", 2)
+    assert letters.folders("0f_2") == {"Singers"}
+    assert [(file.table, file.name, file.count) for file in letters.files("Singers")] == [
+        ("Singers", "0f_1_0", 0),
+        ("Singers", "0f_2_0", 1),
+    ]
+
+
 def test_a_file_that_goes_while_they_are_listed_is_not_among_them(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = DeadLetters(root)
     put(letters, "1", 1)
     put(letters, "2", 2)
-    paths = letters._paths()
+    found = letters._found()
     letters.remove(letters.files()[0])
-    monkeypatch.setattr(letters, "_paths", lambda *_: paths)
+    monkeypatch.setattr(letters, "_found", lambda *_: found)
     assert [file.path for file in letters.files()] == ["Singers/2.jsonl"]
 
 

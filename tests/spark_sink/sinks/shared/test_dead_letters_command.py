@@ -183,6 +183,23 @@ def test_dead_letters_that_are_rejected_again_stay_with_their_new_reason(
     assert letters.files() == []
 
 
+@pytest.mark.parametrize("data", [b"", b"\n"])
+def test_a_file_whose_last_line_was_removed_is_removed_and_the_others_are_replayed(
+    letters: DeadLetters, config: str, bigquery: BigQuery, root: str, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    put(letters, "0f_1_0", 1)
+    put(letters, "0f_2_0", 2)
+    put(letters, "0f_1_0", 3, table="Albums")
+    for path in ("Singers/0f_1_0.jsonl", "Albums/0f_1_0.jsonl"):
+        Path(root, path).write_bytes(data)
+    assert main(["list", config]) == 0
+    assert capsys.readouterr().out.startswith(f"{root}: 1 dead letter in 1 file\n")
+    assert main(["replay", config]) == 0
+    assert capsys.readouterr().out == "1 dead letter accepted, 0 rejected again\n"
+    assert bigquery.left == {"Singers": 0, "Albums": 0}
+    assert letters.files() == []
+
+
 def test_one_tables_dead_letters_are_replayed_alone(
     letters: DeadLetters, config: str, bigquery: BigQuery, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

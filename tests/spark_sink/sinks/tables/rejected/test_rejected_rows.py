@@ -87,13 +87,13 @@ def test_a_sink_that_is_killed_between_its_dead_letters_and_its_commit_writes_th
 
 def test_the_store_is_searched_once_while_no_row_is_rejected(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
-    original = DeadLetters._paths
+    original = DeadLetters._found
 
-    def paths(store: DeadLetters, beginning: str = "") -> object:
+    def found(store: DeadLetters, beginning: str = "") -> object:
         searched.append(beginning)
         return original(store, beginning)
 
-    monkeypatch.setattr(DeadLetters, "_paths", paths)
+    monkeypatch.setattr(DeadLetters, "_found", found)
     for at in (1, 2, 3):
         sink.maker.seal(change(10 + at, [at], table="Albums"))
     counts = []
