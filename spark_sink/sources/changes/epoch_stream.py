@@ -24,6 +24,7 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from connector import log
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
@@ -122,10 +123,12 @@ class ConsumerClaim:
         """Registers a new query; from then on the spool keeps every epoch after the returned position.
 
         Args:
-            oldest: whether a known consumer starts at the oldest epoch instead of its recorded position.
+            oldest: whether a known consumer starts at the oldest epoch instead of its recorded position. One whose next
+                epoch is pruned starts there in any case.
         """
         known = consumers.register(self._spool, self._name, now=self._clock())
-        if oldest and known.epoch >= self._spool.floor():
+        before_oldest = self._spool.floor() - 1
+        if known.epoch < before_oldest or (oldest and known.epoch > before_oldest):
             consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
             # The floor may have moved before the first record; from now on nothing is pruned past this consumer.
             known = consumers.record(self._spool, self._name, self._spool.floor() - 1, now=self._clock())
@@ -249,6 +252,14 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The position of a new query; the consumer is registered first, so that no epoch after it is pruned."""
         self._claim.hold()
         known = self._claim.registered(oldest=self.starts_at_oldest)
+        if self.starts_at_oldest and 0 < known.epoch == self._spool.floor() - 1:
+            log.say(
+                "spark_sink",
+                f"consumer {self._consumer} starts with epoch {known.epoch + 1}, the oldest that the spool at"
+                f" {self._spool.path} keeps: nothing that was committed before it is delivered",
+                action="consumer_starts",
+                first_epoch=known.epoch + 1,
+            )
         return Offset(known.epoch, at=known.at).to_json()
 
     def latestOffset(  # noqa: N802
@@ -351,6 +362,7 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claim.hold()
         until_now = reads_until_now(self._in_job, limit)
         self._identify(done)  # first: a reader would begin another spool in place of the checkpoint's
+        self._check_kept(done)  # before it is recorded, because nothing is pruned past what a consumer has recorded
         if self._in_job is not None:
             self._in_job.ensure()
         self._claim.passed(done.epoch, done.at)
@@ -360,14 +372,14 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             whole = isinstance(limit, ReadAllAvailable)
             is_recorded = self._asked and self._position is None  # it may be before Spark's own, which is not known
             newest = sealed_until_now(self._in_job, self._spool, done.epoch, whole=whole, takes_empty=is_recorded)
-            return self._admitted(done.epoch, newest, limit) if newest > done.epoch else done.epoch
+            return self._admitted(done, newest, limit) if newest > done.epoch else done.epoch
         deadline = time.monotonic() + NEWS_WAIT
         seen = done.epoch
         while True:
             newest = self._spool.latest()
             if newest > seen:
                 seen = newest
-                end = self._admitted(done.epoch, newest, limit)
+                end = self._admitted(done, newest, limit)
                 if end > done.epoch:
                     return end
             if self._target is not None or time.monotonic() >= deadline:
@@ -376,14 +388,24 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._in_job.ensure()
             time.sleep(self._spool.storage.poll_interval)
 
-    def _admitted(self, done: int, newest: int, limit: ReadLimit) -> int:
-        self._identify(Offset(done))
-        if done + 1 < self._spool.floor():
-            next(self._spool.manifests(done + 1, done + 1))  # raises the error that it was pruned
+    def _admitted(self, done: Offset, newest: int, limit: ReadLimit) -> int:
+        self._identify(Offset(done.epoch))
+        self._check_kept(done)
         last = newest if self._target is None else min(newest, self._target)
         if (isinstance(limit, ReadAllAvailable) or limit == _NO_LIMIT) and self.takes_every_epoch:
             return last
-        return admitted(self.groups(done + 1, min(last, done + WEIGHED_EPOCHS)), limit) or done
+        first = done.epoch + 1
+        return admitted(self.groups(first, min(last, done.epoch + WEIGHED_EPOCHS)), limit) or done.epoch
+
+    def _check_kept(self, done: Offset) -> None:
+        """Verifies that the spool has the epoch after an offset, or that it is not sealed yet."""
+        if done.epoch + 1 < (floor := self._spool.floor()):
+            raise SpoolError(
+                f"epoch {done.epoch + 1} is not in the spool at {self._spool.path}, which keeps {floor} to"
+                f" {self._spool.latest()}: it was pruned, because this query's consumer had passed it or was not"
+                " registered",
+                hint=f"Restore the newest checkpoint, and nothing is lost; or {self.start_over(done)}",
+            )
 
     def _identify(self, offset: Offset) -> None:
         """Verifies that the spool is the one of the checkpoint."""

@@ -5,7 +5,7 @@ The payload's values are in Spanner's own JSON encoding
 may be one. So every value is extracted as text, and cast to the type of its column in the spool's schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -38,7 +38,8 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
     The added columns are ``_change_type``, ``_commit_timestamp`` (text with all digits), ``_change_sequence_number``,
     ``_uuid``, ``_is_deleted``, ``_present`` and ``_epoch``. A column that was not captured is NULL, too; ``_present``
     lists the captured columns. The table's columns are those of the newest epoch at the time of the call; they are NULL
-    in rows that are older than the column. A column whose type has changed is text; while a query runs its types stay
+    in rows that are older than the column. A row with a column that is newer than the call fails the query, which has
+    that column once it is started again. A column whose type has changed is text; while a query runs its types stay
     those of the call, so that it is to be started again after such a change.
 
     Args:
@@ -50,7 +51,31 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         ConfigurationError: the spool or the table is unknown, or a column has the name of an added column.
         SpoolError: the spool cannot be read.
     """
-    return typed_as(df, table, KnownTables(Spool.at(spool or spool_of(df))).columns(table))
+    known = KnownTables(Spool.at(spool or spool_of(df)))
+    keys, columns = known.keys(table), known.columns(table)
+    return typed_as(_without_unknown_columns(df, table, columns, keys), table, columns)
+
+
+def _without_unknown_columns(df: DataFrame, table: str, columns: Collection[str], keys: Collection[str]) -> DataFrame:
+    """The same rows; one of the table that has another column fails the query, because its value would be lost.
+
+    Args:
+        df: rows of the source.
+        table: the table's name.
+        columns: the names of its columns.
+        keys: of its schemas that have no other column, so that the payloads of their rows need not be parsed for this.
+    """
+    is_of_new_schema = (F.col("object") == F.lit(table)) & ~F.col("schema_key").isin(*keys)
+    known = F.array(*map(F.lit, columns))
+    unknown = F.array_except(F.json_object_keys(F.col("payload")), known)
+    names = F.array_join(unknown, ", ")
+    why = F.concat(
+        F.lit(f"table {table} has columns that are newer than this query's call of typed(): "),
+        names,
+        F.lit(". Start the query again, and it has them."),
+    )
+    fails = is_of_new_schema & (F.size(unknown) > F.lit(0))
+    return df.where(F.coalesce(F.when(fails, F.raise_error(why).cast("boolean")), F.lit(True)))
 
 
 def typed_as(df: DataFrame, table: str, columns: Mapping[str, str], *, instants: bool = False) -> DataFrame:

@@ -204,6 +204,40 @@ def test_an_older_copy_of_the_checkpoint_reads_the_same_epochs_again(copies: Cop
     assert consumers.find(copies.maker.spool, "default").epoch == 0  # type: ignore[union-attr]
 
 
+def test_an_older_checkpoint_whose_next_epoch_is_pruned_is_rejected_and_keeps_no_other_consumers_epochs(
+    spool: SpoolMaker,
+) -> None:
+    spool.fill(2)
+    _, old = Reading(spool.path).run()
+    spool.fill(3)
+    _, newest = Reading(spool.path).run(old)
+    assert newest["epoch"] == 5
+    consumers.record(spool.spool, "other", 5, now=0)
+    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    oldest = spool.spool.floor()
+    assert oldest > 3
+    line = error_line(lambda: Reading(spool.path).run(old))
+    assert line.startswith("epoch 3 is not in the spool at")
+    assert "Restore the newest checkpoint, and nothing is lost; or start the query with a new checkpoint" in line
+    assert "what was committed after" in line
+    known = consumers.find(spool.spool, "default")
+    assert known is not None
+    assert known.epoch == 5, "nothing would be pruned past what it records"
+
+
+def test_a_new_checkpoint_of_a_consumer_whose_next_epoch_is_pruned_starts_with_the_oldest_epoch_and_says_so(
+    spool: SpoolMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = spool.fill(5)
+    consumers.record(spool.spool, "default", 5, now=0)
+    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    oldest = spool.spool.floor()
+    consumers.record(spool.spool, "default", 1, now=0)  # as by an older program, whose checkpoint was put back
+    ids, _ = Reading(spool.path).run()
+    assert ids == written[-(6 - oldest) * (len(written) // 5) :]
+    assert f"consumer default starts with epoch {oldest}, the oldest that the spool" in capsys.readouterr().err
+
+
 def test_a_daemon_keeps_the_epochs_that_a_consumer_of_another_copy_has_not_read(copies: Copies) -> None:
     _, offset = Reading(str(copies.path)).run()
     Reading(str(copies.path)).run(offset)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_sink
@@ -202,6 +202,30 @@ def test_it_works_on_a_stream_and_after_a_filter(spark: SparkSession, spool: Spo
     )
     query.awaitTermination()
     assert [row["Id"] for row in got] == [1, 2]
+
+
+def test_a_column_that_is_newer_than_the_call_fails_the_query_and_is_there_after_it_is_started_again(
+    spark: SparkSession, spool: SpoolMaker, tmp_path: Path
+) -> None:
+    former = columns({"Name": '{"code":"STRING"}'})
+    both = columns({"Name": '{"code":"STRING"}', "Email": '{"code":"STRING"}'})
+    spool.seal(record(START + 1, [1], columns=former, values={"Name": "a"}))
+    stream = spark.readStream.format("spanner-change-stream").option("spool", spool.path).load()
+    got: list[Row] = []
+
+    def run(df: DataFrame) -> None:
+        writer = df.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.foreachBatch(lambda batch, number: got.extend(batch.collect())).start().awaitTermination()
+
+    df = spark_sink.typed(stream, "Singers")
+    spool.seal(record(START + 2, [2], columns=both, values={"Name": "b"}))
+    run(df)
+    assert [row["Name"] for row in got] == ["a", "b"], "the newer column has no value"
+    spool.seal(record(START + 3, [3], columns=both, values={"Name": "c", "Email": "c@example.com"}))
+    with pytest.raises(StreamingQueryException, match=r"newer than this query's call of typed\(\): Email\. Start"):
+        run(df)
+    run(spark_sink.typed(stream, "Singers"))
+    assert [row["Email"] for row in got[2:]] == ["c@example.com"]
 
 
 def test_it_works_on_the_rows_of_foreach_batch(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
