@@ -342,6 +342,8 @@ class EpochStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._identify(done)
         self._identify(last)
+        if last.epoch > done.epoch:
+            self._check_kept(done)
         epochs = self._spool.manifests(done.epoch + 1, last.epoch)
         return self.plan(warning_of_gaps(verified(epochs, done, last, self._other_copy)), last.pinned)
 

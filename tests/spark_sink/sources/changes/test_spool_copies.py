@@ -220,6 +220,7 @@ def test_an_older_checkpoint_whose_next_epoch_is_pruned_is_rejected_and_keeps_no
     assert line.startswith("epoch 3 is not in the spool at")
     assert "Restore the newest checkpoint, and nothing is lost; or start the query with a new checkpoint" in line
     assert "what was committed after" in line
+    assert error_line(lambda: Reading(spool.path).batch(old, newest)) == line, "a micro-batch that Spark repeats"
     known = consumers.find(spool.spool, "default")
     assert known is not None
     assert known.epoch == 5, "nothing would be pruned past what it records"
