@@ -118,7 +118,8 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
     spool = Spool.at(absolute(config.spool.path))
     unknown = UnknownColumns(spool)
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
-        done = replayed(store, files, replay, received, again=again, look_at=unknown.warn)
+        in_order = kind.replays_in_order
+        done = replayed(store, files, replay, received, again=again, in_order=in_order, look_at=unknown.warn)
         if (left := _left(store)) is not None:
             record_left(spool, config.sink.name, left)
     if received:
@@ -128,7 +129,9 @@ def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
             "some dead letters belong to a micro-batch that is not finished: run the sink until it is,"
             " stop the sink, and replay again"
         )
-    return 1 if done.rejected or done.waiting else 0
+    if done.changed:
+        _print("a file of dead letters was changed meanwhile, and the rest of its table waits for it: replay again")
+    return 1 if done.rejected or done.waiting or done.changed else 0
 
 
 def _left(store: DeadLetters) -> int | None:
@@ -160,12 +163,14 @@ class Replayed:
         sent: dead letters that the destination accepted.
         rejected: those that it rejected again.
         waiting: those of a micro-batch that is not finished.
+        changed: those of files that somebody has changed meanwhile, and that wait for these.
         left: files that were not tried.
     """
 
     sent: int = 0
     rejected: int = 0
     waiting: int = 0
+    changed: int = 0
     left: int = 0
 
 
@@ -176,6 +181,7 @@ def replayed(
     received: Signals,
     *,
     again: Callable[[], Sequence[DeadLetterFile]] | None = None,
+    in_order: bool = False,
     look_at: Callable[[pa.RecordBatch], None] = lambda _: None,
 ) -> Replayed:
     """Writes the dead letters of files in turn, until a signal is received, and prints the result.
@@ -187,12 +193,13 @@ def replayed(
         received: the signals that were received.
         again: lists the files once more, if dead letters that are rejected may be accepted after others: they are sent
             again as long as others were accepted.
+        in_order: whether no dead letter of a table may be written before an earlier one.
         look_at: is called with the rows of each file before they are sent.
 
     Raises:
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
     """
-    replaying = _Replaying(store, files, replay, received, look_at)
+    replaying = _Replaying(store, files, replay, received, look_at, in_order=in_order)
     done = replaying.done
     try:
         with Progress(_log, "replaying dead letters", log.terminal(), sum(file.count for file in files)) as progress:
@@ -201,7 +208,8 @@ def replayed(
                 accepted, done.rejected = done.sent, 0
                 rejected = replaying.send([file for file in again() if file.path in rejected], progress)
     finally:
-        waiting = f", {done.waiting} not written" if done.waiting else ""
+        not_written = done.waiting + done.changed
+        waiting = f", {not_written} not written" if not_written else ""
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.rejected else ""
         _print(f"{_counted(done.sent, 'dead letter')} accepted, {done.rejected} rejected again{why}{waiting}")
         if done.left:
@@ -223,11 +231,15 @@ class _Replaying:
         replay: Replay,
         received: Signals,
         look_at: Callable[[pa.RecordBatch], None],
+        *,
+        in_order: bool,
     ) -> None:
         self._store = store
         self._look_at = look_at
         self._replay = replay
         self._received = received
+        self._in_order = in_order
+        self._changed = set[str]()
         self._there = Counter[str]()
         for file in files:
             self._there[file.table] += file.count
@@ -252,9 +264,11 @@ class _Replaying:
 
     def _send(self, file: DeadLetterFile) -> None:
         try:
-            rows, _ = self._store.read(file)
-        except FileNotFoundError:  # replayed or rewritten by another process: left to the next replay
-            self._there[file.table] -= file.count
+            rows = self._read(file)
+        except FileNotFoundError:  # rewritten or removed meanwhile, as by an editor: left to the next replay
+            if self._in_order:
+                self._changed.add(file.table)
+                self.done.changed += file.count
             return
         if not rows.num_rows:  # somebody has removed its lines
             self._replay.tried(file.table, left=self._there[file.table])
@@ -274,6 +288,11 @@ class _Replaying:
         # Before the last of them is removed: without dead letters there is no further replay.
         self._replay.tried(rows.column("object")[0].as_py(), left=self._there[file.table])
         self._store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
+
+    def _read(self, file: DeadLetterFile) -> pa.RecordBatch:
+        if file.table in self._changed:
+            raise FileNotFoundError(file.path)
+        return self._store.read(file)[0]
 
 
 @contextmanager

@@ -26,9 +26,12 @@ class SparkSinkType(SinkType[C]):
 
     Attributes:
         repeats_replay: whether dead letters that are rejected again may be accepted once others are.
+        replays_in_order: whether no dead letter of a table may be written before an earlier one: if a file of it is
+            changed during a replay, the later ones wait.
     """
 
     repeats_replay = False
+    replays_in_order = False
 
     @abstractmethod
     def delivery(self, config: Config, sink: C, feed: "Feed") -> "Delivery":

@@ -31,6 +31,7 @@ class TablesSink(SparkSinkType[TablesConfig]):
 
     former_names = FORMER_NAMES
     is_read_by_spark = True
+    replays_in_order = True
 
     def default_options(self) -> TablesConfig:
         """Anywhere."""

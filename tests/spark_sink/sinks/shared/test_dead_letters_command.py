@@ -269,6 +269,29 @@ def test_dead_letters_that_the_sink_adds_meanwhile_are_left_for_the_next_replay(
     assert letters.files() == []
 
 
+def test_where_order_counts_the_rest_of_a_table_waits_for_a_file_that_is_changed(
+    letters: DeadLetters,
+    config: str,
+    bigquery: BigQuery,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spark_sink.sinks.bigquery.sink_type.BigQuerySink.replays_in_order", True)
+    for number in (1, 2, 3):
+        put(letters, f"0f_{number}_0", number)
+    put(letters, "0f_4_0", 4, table="Albums")
+    bigquery.then = lambda: put(letters, "0f_2_0", 2, reason="edited")
+    assert main(["replay", config]) == 1
+    assert bigquery.sent == [[payload(1)], [payload(4)]]
+    assert bigquery.left == {"Singers": 2, "Albums": 0}
+    assert capsys.readouterr().out == (
+        "2 dead letters accepted, 0 rejected again, 2 not written\n"
+        "a file of dead letters was changed meanwhile, and the rest of its table waits for it: replay again\n"
+    )
+    assert main(["replay", config]) == 0
+    assert bigquery.sent[2:] == [[payload(2)], [payload(3)]]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_lets_the_file_under_way_finish(
     letters: DeadLetters,

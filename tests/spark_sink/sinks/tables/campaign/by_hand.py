@@ -63,7 +63,7 @@ class Sink:
         assert isinstance(self.config.sink, TablesConfig)
         with held(self.spool, self.config) as spools:
             replay = TablesReplay(self.config, self.config.sink, self.spool, spools, self.lake)
-            done = replayed(self.store, self.store.files(), replay, [])
+            done = replayed(self.store, self.store.files(), replay, [], in_order=True)
             replay.settle()
         self.restart()
         return done

@@ -1,0 +1,21 @@
+"""A sink of tables without Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_sink.sinks.tables import delivery, replay
+from tests.spark_sink.sinks.tables.stopped.scene import Destination, Scene
+
+
+@pytest.fixture
+def destination(monkeypatch: pytest.MonkeyPatch) -> Destination:
+    made = Destination()
+    for module in (delivery, replay):
+        monkeypatch.setattr(module, "TablesWriter", made.writer)
+    return made
+
+
+@pytest.fixture
+def scene(tmp_path: Path, destination: Destination) -> Scene:
+    return Scene(tmp_path, destination, mode="append")
