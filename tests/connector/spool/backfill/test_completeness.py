@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.errors import SpoolError
+from connector.errors import SpoolError, SpoolInUseError
 from connector.spool import consumers
 from connector.spool.backfill.completeness import complete_as_of, incomplete_tables
 from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
@@ -147,4 +147,23 @@ def test_no_record_of_a_sink_that_is_forgotten_stays(spool_path: str) -> None:
         spool.storage.replace(f"consumers/tables.{ending}", b"{}")
     consumers.record(spool, "tables", 5, now=T)
     forget_everywhere(spool, "tables", now=T)
-    assert spool.storage.list("consumers") == []
+    assert [name for name in spool.storage.list("consumers") if not name.endswith(".lock")] == []
+
+
+@pytest.mark.parametrize("lock", ["consumers/tables.sink.lock", "consumers/tables.lock"])
+@pytest.mark.parametrize("is_backfilling", [False, True])
+def test_a_sink_or_a_query_that_runs_is_not_forgotten(spool_path: str, lock: str, is_backfilling: bool) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A")
+    own = spool_of(spool, 1)
+    for one in (spool, own):
+        consumers.record(one, "tables", 5, now=T)
+        keep_destination(one, "tables", Destination(type="tables", options={"sink.path": "/lake"}))
+    write_start(spool, "tables", SinkStart(requested="oldest", epoch=0, after=T, tables=("A",)))
+    running = own if is_backfilling else spool
+    with running.storage.locked(lock, "taken"), pytest.raises(SpoolInUseError, match=r"is in use.*Stop it first"):
+        forget_everywhere(spool, "tables", now=T)
+    assert incomplete_tables(spool, "tables") == {"A": T}
+    assert backfills(spool)[0].is_open
+    forget_everywhere(spool, "tables", now=T)
+    assert consumers.consumers(spool) == consumers.consumers(own) == []
