@@ -10,7 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connector import log
 from connector.config.loading import Config, load
-from connector.errors import SpannerCdcError, SpoolInUseError
+from connector.errors import SpannerCdcError, SpoolError, SpoolInUseError
 from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -27,7 +27,7 @@ from connector.streams import printing
 from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.known_schemas import UnknownColumns
-from spark_sink.sinks.shared.replayed_spools import held, record_left, replayed_spool
+from spark_sink.sinks.shared.replayed_spools import check_root, held, record_left, record_root, replayed_spool
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
 _log = log.Log(__name__)
@@ -45,8 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         config = load(given.config)
         store = DeadLetters.of(spark_sink_type(config), config.sink)
         if given.action == "list":
-            return _list(store, [file for file in store.files() if file.count], as_json=given.json)
-        return _replay(config, store, given.table)
+            _list(store, [file for file in store.files() if file.count], as_json=given.json)
+            with suppress(SpoolError):  # a list needs no spool
+                check_root(Spool.at(absolute(config.spool.path)), config.sink.name, store)
+            return 0
+        return _replay(config, store, given.table, is_moved=given.moved)
 
     return exit_code_of(work, verbose=given.verbose)
 
@@ -63,22 +66,22 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true")
         else:
             command.add_argument("--table")
+            command.add_argument("--moved", action="store_true")
     return parser
 
 
-def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> int:
+def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> None:
     entries = _entries(files)
     if as_json:
         _print(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
-        return 0
+        return
     if not entries:
         _print(f"{store.root}: no dead letters")
-        return 0
+        return
     _print(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
         many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
         _print(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +109,26 @@ def _entries(files: Sequence[DeadLetterFile]) -> list[ListLine]:
     return sorted(entries, key=lambda entry: (entry.table, -entry.count, entry.reason))
 
 
-def _replay(config: Config, store: DeadLetters, table: str | None) -> int:
+def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: bool) -> int:
+    spool = Spool.at(absolute(config.spool.path))
+    if not is_moved:
+        check_root(spool, config.sink.name, store)
     files = store.files(table)
     if not files:
         _print(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
         if table is None:
-            _none_left(config)
+            _none_left(config, store.root if is_moved else "")
         return 0
     kind = spark_sink_type(config)
     again = (lambda: store.files(table)) if kind.repeats_replay else None
-    spool = Spool.at(absolute(config.spool.path))
     unknown = UnknownColumns(spool)
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         in_order = kind.replays_in_order
         done = replayed(store, files, replay, received, again=again, in_order=in_order, look_at=unknown.warn)
         if (left := _left(store)) is not None:
             record_left(spool, config.sink.name, left)
+            if is_moved:
+                record_root(spool, config.sink.name, store.root)
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -141,12 +148,19 @@ def _left(store: DeadLetters) -> int | None:
     return None
 
 
-def _none_left(config: Config) -> None:
-    """Records that a store is empty whose dead letters were removed by hand; a sink that runs keeps its report."""
+def _none_left(config: Config, moved_to: str) -> None:
+    """Records that a store is empty whose dead letters were removed by hand; a sink that runs keeps its report.
+
+    Args:
+        config: the configuration.
+        moved_to: the root of the store, if it is to be recorded; then the sink must not run.
+    """
     if Spool.at(absolute(config.spool.path)).storage.exists("spool.json"):
         spool = replayed_spool(config, must_have_delivered=False)
-        with suppress(SpoolInUseError), held(spool, config):
+        with nullcontext() if moved_to else suppress(SpoolInUseError), held(spool, config):
             record_left(spool, config.sink.name, 0)
+            if moved_to:
+                record_root(spool, config.sink.name, moved_to)
 
 
 def _of_table(store: DeadLetters, table: str) -> str:

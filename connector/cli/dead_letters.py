@@ -27,11 +27,12 @@ def list_dead_letters_command(*, common: Common, config: Path, as_json: bool) ->
 @dead_letters_group.command("replay", epilog=epilog_of("dead-letters replay"))
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--table", help="Only dead letters of this table.")
+@click.option("--moved", is_flag=True, help="The store was moved: those that sink.dead_letters has are all.")
 @common_options
-def replay_dead_letters_command(*, common: Common, config: Path, table: str | None) -> None:
+def replay_dead_letters_command(*, common: Common, config: Path, table: str | None, moved: bool) -> None:
     """Writes the dead letters of CONFIG's sink again.
 
     Those that are rejected again are kept, and the exit code is 1.
     """
     selected = [f"--table={table}"] if table is not None else []
-    sys.exit(dead_letters.run(config, "replay", *selected))
+    sys.exit(dead_letters.run(config, "replay", *selected, *(["--moved"] if moved else [])))

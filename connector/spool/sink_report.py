@@ -58,6 +58,8 @@ class SinkReport(BaseModel):
         first: the first epoch of the newest micro-batch with rejected or incomplete rows; 0 before there was one.
         refused: rows that became dead letters, including those that were replayed since.
         replayed: rows of these, and of the sink's backfills, that were no dead letters any more after the last replay.
+        dead_letters: the root of the sink's dead-letter store, a whole path or URL, since a start without any left;
+            empty if it is not known.
         stopped: why a table is stopped, by its name in the source.
         incomplete: rows that were delivered without columns, because Spanner no longer keeps them as of their commit
             (``source.complete_rows``).
@@ -81,6 +83,7 @@ class SinkReport(BaseModel):
     first: int = Field(ge=0)
     refused: int = Field(ge=0)
     replayed: int = Field(default=0, ge=0)
+    dead_letters: str = ""
     stopped: dict[str, str]
     incomplete: int = Field(default=0, ge=0)
     batches: int = Field(default=0, ge=0)

@@ -34,6 +34,7 @@ from spark_sink.publishing import publish_without_sink
 from spark_sink.reading.backfill.job import BackfillJob, ReadOptions
 from spark_sink.run import Events, Sink, SinkEvent, alone, awaited_lock, delivery_of, guarded, running
 from spark_sink.settling import settle_without_sink
+from spark_sink.sinks.shared.beginning import begin_backfill
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
@@ -104,6 +105,7 @@ def read_and_deliver(
         check_all_is_kept(found.spool, delivery.consumer, now=time.time_ns())
         discard_continued(spool, found.document, {*sink_names(), *sinks_of(spool), *sinks_of(found.spool)})
         keep_destination(found.spool, delivery.consumer, destination_of(own))
+        begin_backfill(config, spool)
         job = BackfillJob(
             spark,
             config.source,

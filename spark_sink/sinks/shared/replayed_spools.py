@@ -1,6 +1,9 @@
 """The spools whose dead letters a replay may send: the change stream's, and those of its backfills.
 
 The dead letters of a micro-batch that is not recorded as done stay, because the sink will repeat it.
+
+A sink records the root of its store in its report, because ``sink.dead_letters`` may be a relative path. While it has
+dead letters, another root is refused, unless all of them are there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +14,13 @@ import pyarrow.compute as pc
 
 from connector.config.destination import check_kept
 from connector.config.loading import Config
-from connector.errors import SpoolError
+from connector.errors import ConfigurationError, SpoolError
 from connector.spool.backfill.records import backfills
 from connector.spool.consumers import find, replay_lock, sink_lock
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of, write_report
+from connector.spool.sink_report import SinkReport, report_of, write_report
+from connector.spool.storage.locations import unbilled
+from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import existing_spool
 
 
@@ -114,10 +119,71 @@ def record_left(spool: Spool, consumer: str, left: int) -> None:
         SpoolError: a report cannot be read or written.
     """
     report = report_of(spool, consumer)
-    refused = report.refused + sum(report_of(one.spool, consumer).refused for one in backfills(spool))
-    replayed = max(refused - left, 0)
+    replayed = max(_rejected(spool, consumer, report) - left, 0)
     if replayed != report.replayed:
         write_report(spool, consumer, report.model_copy(update={"replayed": replayed}))
+
+
+def open_dead_letters(spool: Spool, consumer: str) -> int:
+    """The dead letters that a sink has left, by its reports, those of the change stream's backfills among them.
+
+    Raises:
+        SpoolError: a report cannot be read.
+    """
+    report = report_of(spool, consumer)
+    return max(_rejected(spool, consumer, report) - report.replayed, 0)
+
+
+def own_dead_letters(spool: Spool, store: DeadLetters) -> int:
+    """The dead letters in a store that are of a change stream's spool, or of its backfills.
+
+    Raises:
+        SpoolError: a backfill cannot be read.
+        SinkError: the store cannot be read.
+    """
+    spools = [spool, *(one.spool for one in backfills(spool))]
+    return sum(file.count for file in store.files(None, *(f"{one.header().spool_id}_" for one in spools)))
+
+
+def check_root(spool: Spool, consumer: str, store: DeadLetters) -> None:
+    """Checks that a sink's dead letters are in a store, if it has another root than the sink has recorded.
+
+    Raises:
+        ConfigurationError: some are not.
+        SpoolError: a report cannot be read.
+        SinkError: the store cannot be read.
+    """
+    recorded = report_of(spool, consumer).dead_letters
+    if not recorded or is_same_root(recorded, store.root):
+        return
+    if (left := open_dead_letters(spool, consumer)) and left > own_dead_letters(spool, store):
+        why = (
+            f"sink.dead_letters: sink {consumer} has dead letters at {recorded}, and {store.root} does not have them:"
+            " name that folder by its whole path, or run this where the sink runs. If they were moved or removed,"
+            " `spanner-cdc dead-letters replay CONFIG --moved` records the folder"
+        )
+        raise ConfigurationError([why])
+
+
+def is_same_root(recorded: str, root: str) -> bool:
+    """True if two roots are one, whoever is billed for a bucket's requests."""
+    return unbilled(recorded) == unbilled(root)
+
+
+def record_root(spool: Spool, consumer: str, root: str) -> None:
+    """Records the root of a sink's dead-letter store; the caller holds its locks.
+
+    Raises:
+        SpoolError: the report cannot be read or written.
+    """
+    report = report_of(spool, consumer)
+    if report.dead_letters != root:
+        write_report(spool, consumer, report.model_copy(update={"dead_letters": root}))
+
+
+def _rejected(spool: Spool, consumer: str, report: SinkReport) -> int:
+    """The rows that became dead letters, by a sink's report and those of its backfills."""
+    return report.refused + sum(report_of(one.spool, consumer).refused for one in backfills(spool))
 
 
 _TAKEN = "dead letters cannot be replayed while the sink runs, or another replay does: stop it, and replay again"
