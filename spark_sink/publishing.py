@@ -72,7 +72,7 @@ class Publication:
             SpoolError: the spool cannot be read.
         """
         if not self._delivery.feed.is_backfill:
-            self._unfinished = unfinished_tables(self._spool)
+            self._unfinished = unfinished_tables(self._spool, _sink_of(self._delivery))
 
     def after_batch(self, spark: SparkSession) -> None:
         """Publishes the cut at the end of the micro-batch that the delivery has done.
@@ -188,6 +188,11 @@ class Publication:
         return batch is not None and bool(batch.pinned)
 
 
+def _sink_of(delivery: Delivery) -> str:
+    """The sink, so that backfills of others are omitted; empty if it has ``source.backfill`` and should have them."""
+    return delivery.consumer if delivery.backfill is None else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Incompleteness:
     """The facts by which tables are incomplete; ``report`` and ``start`` are the sink's.
@@ -221,7 +226,7 @@ class _Incompleteness:
             late.now(),
             delivery.backfill,
             known,
-            before | unfinished_among(spool, known),
+            before | unfinished_among(spool, known, _sink_of(delivery)),
             delivery.unsettled(),
             delivery.dead_letters.folders(),
         )

@@ -55,7 +55,7 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
         with suppress(SpoolError):  # unknown progress counts as none
             consumer, sealed = find(spool, config.sink.name), spool.latest()
             delivered = consumer.epoch if consumer else 0
-            is_idle = delivered >= sealed or (waits and bool(unfinished_tables(spool)))
+            is_idle = delivered >= sealed or (waits and bool(unfinished_tables(spool, config.sink.name)))
             return halves.progress(delivered=delivered, read=sealed, is_idle=is_idle)
         return 0
 

@@ -112,10 +112,17 @@ class PartitionPlan(_Document):
 
 
 class Lost(_Document):
-    """``lost.json``: why a backfill cannot be finished at its timestamp."""
+    """``lost.json``: why a backfill cannot be finished at its timestamp.
+
+    Attributes:
+        why: the reason.
+        recorded_at: when it was written.
+        sink: the sink that had got some of the rows and was forgotten since; empty if there is none.
+    """
 
     why: str
     recorded_at: Timestamp
+    sink: str = ""
 
 
 class TableProgress(BaseModel):
@@ -140,12 +147,14 @@ class BackfillProgress(_Document):
         tables: in the order in which they are read.
         lost: whether it cannot be finished at its timestamp; what is left is read at another one.
         why_lost: the reason; empty if Spanner no longer retains the rows' versions.
+        forgotten: the sink that had got some of the rows and was forgotten since; empty if there is none.
     """
 
     updated: Timestamp
     tables: tuple[TableProgress, ...]
     lost: bool = False
     why_lost: str = ""
+    forgotten: str = ""
 
     @property
     def is_done(self) -> bool:

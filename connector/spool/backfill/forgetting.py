@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.records import backfills, mark_lost
+from connector.spool.backfill.records import backfills, mark_forgotten
 from connector.spool.consumers import DESTINATION, REPORT, checked_name, claimed, find, forget, is_recorded, sink_lock
 from connector.spool.reading import Spool
 
@@ -34,8 +34,8 @@ def _forget(spool: Spool, name: str, *, now: int) -> None:
     for one in backfills(spool):
         known = find(one.spool, name)
         is_of_sink = is_sink or _is_sink(one.spool, name)  # of a backfill before the first run, only there
-        if is_of_sink and known is not None and known.epoch > 0 and one.is_open:
-            mark_lost(one.spool, f"sink {name} was forgotten, which had got some of the rows", now=now)
+        if is_of_sink and known is not None and known.epoch > 0 and not one.progress.is_done:
+            mark_forgotten(one.spool, name, now=now)
         if is_recorded(one.spool, name):
             is_found = True
             forget(one.spool, name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
+from connector.spool import consumers
 from connector.spool.backfill.documents import (
     FILTERED_VERSION,
     Backfill,
@@ -19,6 +20,7 @@ from connector.spool.backfill.documents import (
     Why,
 )
 from connector.spool.backfill.requests import stopped_tables, with_stops
+from connector.spool.destinations import sinks_of
 from connector.spool.manifest import VERSION
 from connector.spool.reading import Spool, SpoolHeader, schema_path, to_json
 from connector.spool.storage.store import contents
@@ -143,7 +145,7 @@ def progress_of(own: Spool, document: Backfill) -> BackfillProgress:
         lost = own.document(_LOST, Lost, "it is not a valid reason")
     except FileNotFoundError:
         return found
-    return found.model_copy(update={"lost": True, "why_lost": lost.why})
+    return found.model_copy(update={"lost": True, "why_lost": lost.why, "forgotten": lost.sink})
 
 
 def write_progress(own: Spool, progress: BackfillProgress) -> None:
@@ -163,23 +165,51 @@ def mark_lost(own: Spool, why: str, *, now: int) -> None:
         own.storage.create(_LOST, to_json(Lost(why=why, recorded_at=now)))
 
 
-def unfinished_tables(spool: Spool) -> frozenset[str]:
+def mark_forgotten(own: Spool, sink: str, *, now: int) -> None:
+    """Marks a backfill as lost, if it is not, and records the sink that has got some of its rows and is forgotten.
+
+    Raises:
+        SpoolError: the document is corrupt or cannot be read, or the disk refuses.
+    """
+    try:
+        lost = own.document(_LOST, Lost, "it is not a valid reason")
+    except FileNotFoundError:
+        lost = Lost(why=f"sink {sink} was forgotten, which had got some of the rows", recorded_at=now)
+    own.storage.replace(_LOST, to_json(lost.model_copy(update={"sink": sink})))
+
+
+def unfinished_tables(spool: Spool, sink: str = "") -> frozenset[str]:
     """The tables that may still get rows of a backfill: a DELETE in one must be remembered until then.
 
     A table is omitted only after all its rows are delivered, and it counts before the backfill's timestamp is chosen. A
     backfill whose timestamp is no longer retained counts until another one continues it.
 
+    Args:
+        spool: the change stream's.
+        sink: omits backfills of which another sink has got rows, because this one gets none; empty to omit none.
+
     Raises:
         SpoolError: a document is corrupt or cannot be read.
     """
-    return unfinished_among(spool, backfills(spool))
+    return unfinished_among(spool, backfills(spool), sink)
 
 
-def unfinished_among(spool: Spool, known: Sequence[RecordedBackfill]) -> frozenset[str]:
+def unfinished_among(spool: Spool, known: Sequence[RecordedBackfill], sink: str = "") -> frozenset[str]:
     """As :func:`unfinished_tables`, of backfills that were just read."""
     continued = {one.document.continues for one in known}
-    recorded = (table for one in known if one.document.number not in continued for table in one.progress.unfinished)
+    left = [one for one in known if one.progress.unfinished and one.document.number not in continued]
+    recorded = (table for one in left if not (sink and _is_of_another(one, sink)) for table in one.progress.unfinished)
     return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
+
+
+def _is_of_another(one: RecordedBackfill, sink: str) -> bool:
+    """True if another sink than this one has got rows of a backfill, also if it was forgotten since.
+
+    No other sink gets the rest at that timestamp. Before a sink has any it may still change.
+    """
+    has_rows = {name for name in sinks_of(one.spool) if (known := consumers.find(one.spool, name)) and known.epoch > 0}
+    owners = has_rows | ({one.progress.forgotten} - {""})
+    return bool(owners) and sink not in owners
 
 
 def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:

@@ -17,10 +17,16 @@ _INTERVAL = 1.0
 
 
 class AwaitedBackfills:
-    """The backfills of a change stream's spool."""
+    """The backfills of a change stream's spool, without those of which another sink has got rows.
 
-    def __init__(self, spool: Spool) -> None:
+    Args:
+        spool: the change stream's.
+        sink: the sink's name.
+    """
+
+    def __init__(self, spool: Spool, sink: str) -> None:
         self._spool = spool
+        self._sink = sink
         self._killed = KilledRecordings(spool)
         self._looked_at = 0.0
         self._names = ""
@@ -37,7 +43,7 @@ class AwaitedBackfills:
         self._looked_at = now
         if self._names:
             self._killed.withdraw_at_intervals()
-        names = ", ".join(sorted(unfinished_tables(self._spool)))
+        names = ", ".join(sorted(unfinished_tables(self._spool, self._sink)))
         if names and not self._names:
             line = f"changes are applied once the backfill is done; not done yet: {names}"
             log.say("spark_sink", line, action="waiting_for_backfill")

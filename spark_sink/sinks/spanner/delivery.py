@@ -100,7 +100,7 @@ class SpannerDelivery(Delivery):
         if self.feed.is_backfill or not super().waiting():
             return super().waiting()
         first = self._next_epoch()
-        if unfinished_tables(self._spool):
+        if unfinished_tables(self._spool, self.consumer):
             return False
         if StartedBatches(self._spool, self.consumer).at(first) is not None:
             return True

@@ -107,7 +107,7 @@ class SpannerSinkReader(SinkStreamReader):
         super().__init__(feed, consumer, applying, batch_bytes=_BATCH_BYTES)
         self._place = place
         self._applying = applying
-        self._backfills = None if feed.is_backfill else AwaitedBackfills(feed.stream)
+        self._backfills = None if feed.is_backfill else AwaitedBackfills(feed.stream, consumer)
 
     def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
         """All epochs, or none while a backfill is not done: its rows would overwrite what later changes have written.

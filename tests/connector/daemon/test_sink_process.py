@@ -291,7 +291,7 @@ async def test_an_application_that_reads_on_makes_progress_while_its_sink_waits_
 ) -> None:
     runs = stub(*[TRANSIENT] * 8, FAILED_PERMANENTLY)
     monkeypatch.setattr(Spool, "latest", lambda _: runs.number)
-    monkeypatch.setattr("connector.daemon.executors.unfinished_tables", lambda _: ["Singers"])
+    monkeypatch.setattr("connector.daemon.executors.unfinished_tables", lambda *_: ["Singers"])
     sink = config.sink.model_copy(update={"type": "spanner"})
     with pytest.raises(SinkProcessError, match=f"ended with code {FAILED_PERMANENTLY}"):
         await run_on_executors(

@@ -21,6 +21,7 @@ from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import sink_lock
+from connector.spool.destinations import Destination, keep_destination
 from connector.spool.late_store import LateStore
 from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING, record_restart, report_of, write_report
@@ -327,6 +328,20 @@ def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_
 
 
 @pytest.mark.parametrize("notes_versions_last", [True, False])
+def test_a_backfill_of_another_sink_leaves_a_table_complete_unless_the_configuration_has_one(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START)
+    own = spool_of(spool.spool, document.number)
+    not_done = {"Singers": "its backfill is not done"}
+    assert next_cut(spool, delivery, store) == not_done, "it may get the rows"
+    keep_destination(own, "tables", Destination(type="tables", options={"sink.path": "/lake"}))
+    consumers.record(own, "tables", 1, now=T)
+    assert next_cut(spool, delivery, store) == {}
+    delivery.backfill = BackfillRules()
+    assert next_cut(spool, delivery, store) == not_done
+
+
 def test_a_backfill_that_begins_before_the_versions_are_noted_makes_its_table_incomplete(
     spool: SpoolMaker,
     delivery: Delivery,

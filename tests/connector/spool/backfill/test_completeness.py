@@ -8,7 +8,7 @@ from connector.spool.backfill.completeness import complete_as_of, incomplete_tab
 from connector.spool.backfill.documents import BackfillProgress, TableProgress, TableState
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.forgetting import forget_everywhere
-from connector.spool.backfill.records import backfills, spool_of, write_progress
+from connector.spool.backfill.records import backfills, mark_lost, spool_of, unfinished_tables, write_progress
 from connector.spool.destinations import Destination, keep_destination
 from connector.spool.reading import Spool
 from connector.spool.sink_start import SinkStart, write_start
@@ -130,6 +130,37 @@ def test_what_is_left_of_a_backfill_before_the_first_run_is_read_again_once_its_
     keep_destination(spool_of(spool, 1), "files", Destination(type="files", options={"sink.path": "/out"}))
     forget_everywhere(spool, "files", now=T)
     assert backfills(spool)[0].progress.lost
+
+
+def test_other_sinks_do_not_wait_for_a_backfill_of_which_a_sink_has_got_rows_also_once_that_is_forgotten(
+    spool_path: str,
+) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A", "B")
+    own = spool_of(spool, 1)
+    consumers.register(own, "query", now=T)
+    consumers.record(own, "query", 7, now=T)
+    keep_destination(own, "tables", Destination(type="tables", options={"sink.path": "/lake"}))
+    consumers.register(own, "tables", now=T)
+    assert unfinished_tables(spool, "spanner") == {"A", "B"}, "once tables is forgotten, spanner may get all rows"
+    delivered(spool, 1, {"A": "done", "B": "reading"}, "tables")
+    assert [unfinished_tables(spool, name) for name in ("spanner", "tables", "")] == [set(), {"B"}, {"B"}]
+    forget_everywhere(spool, "tables", now=T)
+    assert [unfinished_tables(spool, name) for name in ("spanner", "tables", "")] == [set(), {"B"}, {"B"}]
+    recorded(spool, header, "B", at=T + 1000, continues=1)
+    assert unfinished_tables(spool, "spanner") == {"B"}, "any sink may get these rows"
+
+
+def test_the_sink_of_a_backfill_is_known_that_was_lost_before_it_was_forgotten(spool_path: str) -> None:
+    spool, header = spool_with_start(spool_path)
+    recorded(spool, header, "A")
+    own = spool_of(spool, 1)
+    keep_destination(own, "tables", Destination(type="tables", options={"sink.path": "/lake"}))
+    consumers.record(own, "tables", 3, now=T)
+    mark_lost(own, "no longer retained", now=T)
+    forget_everywhere(spool, "tables", now=T)
+    assert [unfinished_tables(spool, name) for name in ("spanner", "tables")] == [set(), {"A"}]
+    assert backfills(spool)[0].progress.why_lost == "no longer retained"
 
 
 def test_a_backfill_of_which_a_forgotten_sink_has_nothing_continues(spool_path: str) -> None:

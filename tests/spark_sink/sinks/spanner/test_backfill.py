@@ -98,7 +98,7 @@ def test_changes_do_not_wait_for_a_repair_that_was_killed_while_it_was_recorded(
     monkeypatch.setattr("spark_sink.sinks.spanner.awaited_backfills._INTERVAL", 0)
     monkeypatch.setattr("connector.spool.backfill.killed_recordings.INTERVAL", 0)
     spool, _ = spool_with_start(tmp_path)
-    awaited = AwaitedBackfills(spool)
+    awaited = AwaitedBackfills(spool, "spanner")
     spool_of(spool, 1).storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
     with spool.storage.locked("backfills/recording.lock", "it is being recorded"):
         assert [awaited.are_awaited() for _ in range(3)] == [True] * 3
