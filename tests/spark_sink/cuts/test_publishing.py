@@ -327,7 +327,6 @@ def test_a_table_is_incomplete_while_its_backfill_is_not_done_even_if_that_ends_
     assert {cut.epoch for cut in store.published} == {2}, "no epoch follows, and the second counts"
 
 
-@pytest.mark.parametrize("notes_versions_last", [True, False])
 def test_a_backfill_of_another_sink_leaves_a_table_complete_unless_the_configuration_has_one(
     spool: SpoolMaker, delivery: Delivery, store: Cuts
 ) -> None:
@@ -342,6 +341,7 @@ def test_a_backfill_of_another_sink_leaves_a_table_complete_unless_the_configura
     assert next_cut(spool, delivery, store) == not_done
 
 
+@pytest.mark.parametrize("notes_versions_last", [True, False])
 def test_a_backfill_that_begins_before_the_versions_are_noted_makes_its_table_incomplete(
     spool: SpoolMaker,
     delivery: Delivery,
