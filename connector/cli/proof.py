@@ -20,7 +20,8 @@ from connector.cli.common import (
     print_report,
     until_stopped,
 )
-from connector.config.loading import load
+from connector.config.loading import Config, load
+from connector.config.sinks import sink_type
 from connector.core.timestamps import SECOND
 from connector.daemon.repair import finish_earlier, keep_equality, repair
 from connector.errors import ConfigurationError
@@ -100,10 +101,9 @@ def verify_command(
         raise ConfigurationError(errors)
     delivers = repairing["repair"] and not repairing["dry_run"]
     loaded = load(config, sections_of("backfill" if delivers else "verify"))
-    if delivers and loaded.source.placements is not None:
-        raise ConfigurationError(
-            ["--repair: it reads rows by their keys, in every placement: with source.placements, repair by a backfill"]
-        )
+    refused = _refusal(loaded) if repairing["repair"] else None
+    if delivers and refused is not None:
+        raise refused
     stop = StopRequest(drain_timeout=loaded.drain_timeout)
     if delivers:
         refuse(loaded, NEEDS["backfill"])
@@ -115,7 +115,7 @@ def verify_command(
         keys = DifferingKeys(Path(folder)) if repairing["repair"] else None
         report = verify(loaded, asyncio.run(verified_stream(loaded)), options, keys)
         if keys is not None:
-            report.repair = RepairReport(keys.counts)
+            report.repair = RepairReport(keys.counts, refused="" if refused is None else str(refused))
         try:
             if report.repair is not None and keys is not None and delivers and keys.tables:
                 work = repair(loaded, config, stop, keys, report.repair)
@@ -127,6 +127,19 @@ def verify_command(
     if stop.requested:
         sys.exit(INTERRUPTED)
     sys.exit(1 if report.left else 0)
+
+
+def _refusal(config: Config) -> ConfigurationError | None:
+    """The error of a repair that cannot be delivered rightly; None if it can."""
+    if config.source.placements is not None:
+        return ConfigurationError(
+            ["--repair: it reads rows by their keys, in every placement: with source.placements, repair by a backfill"]
+        )
+    if config.source.skip_transaction_tags and sink_type(config.sink.type).waits_for_backfill:
+        undoes = "with source.skip_transaction_tags it could undo changes of the destination's own users"
+        how = "`spanner-cdc verify CONFIG --show-keys` names the rows that differ, to be written by hand"
+        return ConfigurationError([f"--repair: {undoes}: {how}"])
+    return None
 
 
 def _senseless(options: VerifyOptions, *, repair: bool, dry_run: bool) -> Iterator[str]:

@@ -28,12 +28,14 @@ class RepairReport:
         timestamp: of the rows that it delivers, nanoseconds since 1970; 0 if it is not recorded.
         is_delivered: whether all are at the destination, or among its dead letters.
         dead_letters: how many of them the destination has rejected.
+        refused: why they cannot be delivered, where they are only counted; empty if they can.
     """
 
     counts: Mapping[tuple[str, RowKind], int]
     timestamp: int = 0
     is_delivered: bool = False
     dead_letters: int = 0
+    refused: str = ""
 
     @property
     def total(self) -> int:
@@ -202,6 +204,8 @@ class VerifyReport:
             notes.append(f"not compared, because they were created after {at}: {', '.join(self.created_since)}")
         if self.total and self.note:
             notes.append(self.note)
+        if self.repair is not None and self.repair.refused:
+            notes.append(self.repair.refused)
         if self.repair is not None and self.repair.dead_letters:
             notes.append(
                 f"{self.repair.dead_letters} of the rows became dead letters: `spanner-cdc dead-letters list` has the"

@@ -57,6 +57,13 @@ def test_nothing_is_left_to_repair_where_nothing_differs() -> None:
     assert report.to_text(show_keys=False).endswith("no differences")
 
 
+def test_a_note_says_why_rows_that_are_counted_cannot_be_repaired() -> None:
+    report = reported(RowKind.EXTRA)
+    assert report.repair is not None
+    report.repair.refused = "--repair: for a reason"
+    assert report.notes() == ["--repair: for a reason"]
+
+
 def test_a_table_is_equal_once_no_row_is_left_that_differs_or_may() -> None:
     report = reported(RowKind.MISSING, RowKind.EXTRA)
     assert report.repair is not None
