@@ -28,7 +28,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, withdraw
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of
+from connector.spool.sink_report import report_of, stopped_by
 from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
 from connector.telemetry.metrics import ReaderMetrics
@@ -86,7 +86,7 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     """
     spool = Spool.at(absolute(config.spool.path))
     header = spool.check_source(config.source.name, config.source.rules_fingerprint)
-    _check_stopped(spool, config.sink.name, keys)
+    await in_thread(functools.partial(_check_stopped, spool, config.sink.name, keys))
     fill = RepairFiller(config.source, config.envelope.stream_name, keys).fill
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
@@ -109,9 +109,10 @@ def _check_stopped(spool: Spool, sink: str, keys: DifferingKeys) -> None:
     """Checks that no table is stopped: its dead letters are older than the repair, and would bring deleted rows back.
 
     Raises:
-        ConfigurationError: one is.
+        ConfigurationError: one is, by the stream or by a backfill.
+        SpoolError: that cannot be read.
     """
-    stopped = report_of(spool, sink).stopped
+    stopped = stopped_by(report_of(one, sink) for one in (spool, *(known.spool for known in backfills(spool))))
     if found := [table for table in keys.tables if table in stopped]:
         which = f"table {found[0]} is" if len(found) == 1 else f"tables {', '.join(found)} are"
         line = (

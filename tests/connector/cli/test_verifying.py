@@ -30,7 +30,10 @@ def test_no_repair_overwrites_what_the_users_of_a_destination_that_replicates_ba
     path.write_text(BOTH_WAYS)
     done = run("verify", path, "--repair")
     assert done.code == 2
-    assert "--repair: with source.skip_transaction_tags it could undo changes of the destination's own users" in done.complaint
+    assert (
+        "--repair: with source.skip_transaction_tags it could undo changes of the destination's own users"
+        in done.complaint
+    )
     assert not (tmp_path / "s").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from connector.config import Config, SourceConfig, validated
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
-from connector.daemon.repair import finish_earlier, repair
+from connector.daemon.repair import _check_stopped, finish_earlier, repair
 from connector.errors import ConfigurationError
 from connector.proof.verify.differing_keys import DifferingKeys, key_text
 from connector.proof.verify.repairing import RepairFiller
@@ -28,6 +28,7 @@ from connector.spool.writing import initialize
 from emulator import ScriptedServer
 from tests.connector.builders import column
 from tests.connector.spanner.snapshot.scripted import contents, dialect_of, middle, serving, source_of
+from tests.connector.spool.backfill.builders import recorded, schema, spool_with_start
 
 SCHEMA = TableSchema.of(
     "T",
@@ -230,6 +231,17 @@ def test_a_table_that_is_stopped_is_not_repaired_because_its_dead_letters_would_
         with pytest.raises(ConfigurationError, match=f"--repair: table {table.table} is stopped at sink files"):
             asyncio.run(repair(config, tmp_path, stop, repaired.keys, report))
         assert backfills(repaired.spool) == []
+
+
+def test_a_table_that_a_backfill_has_stopped_is_not_repaired_either(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path / "spool")
+    one = recorded(spool, header, "A", "B")
+    write_report(spool_of(spool, one.number), "files", NOTHING.after(1, 3, {"A": "its disk is full"}))
+    keys = DifferingKeys(tmp_path)
+    keys.add(RowKind.EXTRA, schema("A"), {"Id": 1})
+    with pytest.raises(ConfigurationError, match="--repair: table A is stopped at sink files"):
+        _check_stopped(spool, "files", keys)
+    _check_stopped(spool, "another", keys)
 
 
 def _absent(table: TableSchema, rows: list[dict[str, object]], number: int) -> dict[str, object]:
