@@ -339,7 +339,7 @@ class TablesWriter:
             SpoolError: it is of another copy of the spool.
         """
         table, store = self.table(name), self.store(spark)
-        with refused(name, store.target(table.name)):
+        with writing(spark), refused(name, store.target(table.name)):
             tried(name, store.prepare, table)
             return self._applied(store, table)
 

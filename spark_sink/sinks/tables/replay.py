@@ -4,6 +4,9 @@ A table leaves out what it has by that number, so that a replay that was killed 
 cannot take becomes a dead letter of its own, as when the sink writes it (:mod:`spark_sink.sinks.tables.rejected`). A
 file that is rejected again keeps the later ones of its table from being sent before it. Rows of a backfill are merged
 as the backfill does; deleted rows are kept meanwhile, and removed in the end.
+
+A table has later epochs than a file of a stopped table if a start of the sink did not find its dead letters. In mode
+append they are written all the same. In the others they stay, because a table leaves out what is before its last epoch.
 """
 
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.backfill.records import backfills, unfinished_tables
 from connector.spool.reading import Spool
-from spark_sink.errors import SinkError
+from spark_sink.errors import SinkError, TableError, TableNameError
 from spark_sink.sinks.shared.dead_letters import Moved, Replay
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.known_schemas import Rejections
@@ -27,7 +30,7 @@ from spark_sink.sinks.tables.formats.started import in_words, started
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from spark_sink.sinks.tables.rejected.rejected_rows import EVENT_COLUMNS, ROWS, RejectedRows
 from spark_sink.sinks.tables.rejected.replaying import RowsReplay
-from spark_sink.sinks.tables.stopped_tables import STOPPED
+from spark_sink.sinks.tables.stopped_tables import STOPPED, last_epoch
 
 
 @contextmanager
@@ -87,6 +90,7 @@ class TablesReplay:
             for spool_id, feed in self._feeds.items()
         }
         self._rejected: dict[tuple[str, str], str] = {}
+        self._applied: dict[tuple[str, str], int] = {}
         self._written: set[str] = set()
         self._stopped: dict[str, set[str]] = {}
 
@@ -114,11 +118,13 @@ class TablesReplay:
         if (of_rows := self._rows[spool_id]).has(name):
             self._written.add(table)
             return of_rows.send(rows, tombstones)
-        if why := of_rows.why_waiting(table):
+        feed = self._feeds[spool_id]
+        if why := of_rows.why_waiting(table) or self._why_not(feed, table):
             self._rejected.setdefault((spool_id, table), why)
         if (spool_id, table) in self._rejected:
             return _all(rows, self._rejected[spool_id, table])
-        feed = self._feeds[spool_id]
+        if last_epoch(name) < self._applied[spool_id, table]:
+            return self._send_late(name, rows, tombstones)
         rejected = RejectedRows(feed, self._delivery.dead_letters, self._sink.mode, lambda _: [rows])
         events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
         written = self._writer(feed, rejected).write(events, tombstones=tombstones, of_backfill=feed.is_backfill)
@@ -128,6 +134,31 @@ class TablesReplay:
         self._written.add(table)
         self._stopped_files(table).discard(name)
         return Moved(len(rejected.left_out(table)))
+
+    def _why_not(self, feed: Feed, table: str) -> str:
+        """The reason why a table cannot be written; notes the last epoch that it has before this replay writes it."""
+        of_table = feed.spool.header().spool_id, table
+        try:
+            if of_table not in self._applied:
+                self._applied[of_table] = self._writer(feed).applied(self._spark, table)
+        except (TableError, TableNameError) as error:
+            return str(error)
+        return ""
+
+    def _send_late(self, name: str, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
+        """Sends the dead letters of a stopped table that has later epochs."""
+        table: str = rows.column("object")[0].as_py()
+        if self._sink.mode != "append":
+            return _all(
+                rows,
+                f"later changes of table {table} are written already, and this one must not follow them: remove it,"
+                f" and then run `spanner-cdc backfill --table {table}`",
+            )
+        rejected = self._rows[name.partition("_")[0]].send(rows, tombstones)
+        if not rejected:
+            self._written.add(table)
+            self._stopped_files(table).discard(name)
+        return rejected
 
     def tried(self, table: str, *, left: int) -> None:
         """A table is no longer stopped once the last dead letter is written that it was stopped with."""

@@ -103,9 +103,9 @@ class StoppedTables:
             if table in manifest.tables:
                 waiting += self._rows(table, manifest)
             if sum(rows.nbytes for rows in waiting) >= _FILE_BYTES:
-                count += self._write(table, waiting)
+                count += self._write(table, waiting, last)
                 waiting = []
-        return count + self._write(table, waiting)
+        return count + self._write(table, waiting, last)
 
     def _rows(self, table: str, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         """A table's events of an epoch."""
@@ -115,19 +115,27 @@ class StoppedTables:
                 if rows.num_rows:
                     yield rows
 
-    def _write(self, table: str, found: Sequence[pa.RecordBatch]) -> int:
-        """Writes a file; its epochs are in its name, so that files of the same age are in order."""
+    def _write(self, table: str, found: Sequence[pa.RecordBatch], last: int) -> int:
+        """Writes a file; its first epoch and the micro-batch's last are in its name (:func:`last_epoch`)."""
         if not found:
             return 0
         (rows,) = pa.Table.from_batches(found).combine_chunks().to_batches()
-        epochs = pc.min_max(rows.column("epoch")).as_py()
-        name = f"{self._prefix}{epochs['min']:016d}_{epochs['max']:016d}"
+        name = f"{self._prefix}{pc.min(rows.column('epoch')).as_py():016d}_{last:016d}"
         self._dead_letters.put(table, name, rows, [self._reasons[table]] * rows.num_rows)
         self._folders.add(folder_of(table))
         return int(rows.num_rows)
 
     def _say(self, line: str, table: str, action: str, level: int) -> None:
         log.say("spark_sink", line, action=action, level=level, table=table)
+
+
+def last_epoch(name: str) -> int:
+    """The last epoch of the micro-batch of a file with dead letters of a stopped table.
+
+    A table that has later ones has overtaken the file: its own commit of that micro-batch, and a replay's of the file,
+    have no number above it. In a name of an older program it is the last one with changes of the table.
+    """
+    return int(name.rpartition("_")[2])
 
 
 def with_dead_letters(dead_letters: DeadLetters, tables: Iterable[str]) -> frozenset[str]:

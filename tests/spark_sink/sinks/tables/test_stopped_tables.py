@@ -115,6 +115,22 @@ def test_a_table_whose_dead_letters_were_removed_continues_with_a_warning(
     assert "table Singers continues: there are no dead letters of it at" in capsys.readouterr().err
 
 
+def test_appended_dead_letters_that_a_start_has_not_found_are_written_after_later_epochs(sink: Sink) -> None:
+    sink.deliver(2)
+    sink.deliver(3)
+    mend(sink)
+    aside = Path(sink.store.root).rename(sink.path.with_name("aside"))
+    sink.restart()
+    sink.deliver(4)
+    aside.rename(sink.store.root)
+    with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
+        sink.replay()
+    assert appended(sink, "Singers") == [(2, 2), (4, 4)]
+    assert sink.replay() == Replayed(sent=2)
+    assert sink.deliver(5) == "2 events to 2 tables"
+    assert appended(sink, "Singers") == [(2, 2), (3, 3), (4, 4), (5, 5)]
+
+
 def test_a_parquet_table_whose_name_another_one_had_is_replayed_once_that_is_excluded(
     lake: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,9 +13,10 @@ def destination(monkeypatch: pytest.MonkeyPatch) -> Destination:
     made = Destination()
     for module in (delivery, replay):
         monkeypatch.setattr(module, "TablesWriter", made.writer)
+    monkeypatch.setattr(delivery, "missing_library", lambda *_: "")
     return made
 
 
 @pytest.fixture
 def scene(tmp_path: Path, destination: Destination) -> Scene:
-    return Scene(tmp_path, destination, mode="append")
+    return Scene(tmp_path, destination, format="delta")

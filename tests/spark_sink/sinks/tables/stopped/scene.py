@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import record as record_consumer
@@ -92,7 +94,8 @@ class Scene(Sink):
 
     def __init__(self, folder: Path, destination: Destination, **sink: str) -> None:
         self.to = destination
-        super().__init__(SimpleNamespace(createDataFrame=lambda table: table), folder, format="parquet", **sink)  # type: ignore[arg-type]
+        session = cast("SparkSession", SimpleNamespace(createDataFrame=lambda table: table))
+        super().__init__(session, folder, **sink)
         for at in range(1, 6):
             self.maker.seal(*(record(START + at * SECOND, [at], table=name) for name in ("Singers", "Albums")))
         self.maker.seal(record(START + 6 * SECOND, [6], table="Albums"))
