@@ -9,7 +9,7 @@ import argparse
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from connector.config.loading import Config, load
 from connector.errors import SpannerCdcError, SpoolError, SpoolInUseError
 from connector.progress import Progress
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of
 from connector.spool.storage.locations import absolute
 from connector.streams import printing
 from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
@@ -116,19 +117,14 @@ def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: 
     files = store.files(table)
     if not files:
         _print(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
-        if table is None:
-            _none_left(config, store.root if is_moved else "")
-        return 0
+        return _resumed(config, store, spool, table, is_moved=is_moved)
     kind = spark_sink_type(config)
     again = (lambda: store.files(table)) if kind.repeats_replay else None
     unknown = UnknownColumns(spool)
     with kind.replay_into(config, config.sink) as replay, _signals() as received:
         in_order = kind.replays_in_order
         done = replayed(store, files, replay, received, again=again, in_order=in_order, look_at=unknown.warn)
-        if (left := _left(store)) is not None:
-            record_left(spool, config.sink.name, left)
-            if is_moved:
-                record_root(spool, config.sink.name, store.root)
+        _record(config, store, spool, is_moved=is_moved)
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
@@ -148,19 +144,34 @@ def _left(store: DeadLetters) -> int | None:
     return None
 
 
-def _none_left(config: Config, moved_to: str) -> None:
-    """Records that a store is empty whose dead letters were removed by hand; a sink that runs keeps its report.
+def _record(config: Config, store: DeadLetters, spool: Spool, *, is_moved: bool) -> None:
+    """Records what a store has left, and its root if it was moved; the locks of the sink are held."""
+    if (left := _left(store)) is not None:
+        record_left(spool, config.sink.name, left)
+        if is_moved:
+            record_root(spool, config.sink.name, store.root)
 
-    Args:
-        config: the configuration.
-        moved_to: the root of the store, if it is to be recorded; then the sink must not run.
+
+def _resumed(config: Config, store: DeadLetters, spool: Spool, table: str | None, *, is_moved: bool) -> int:
+    """Ends a replay that has nothing to send, because dead letters were removed by hand; returns the exit code.
+
+    A sink that runs keeps its report, unless a table is stopped or the store was moved: then it is to be stopped first.
     """
-    if Spool.at(absolute(config.spool.path)).storage.exists("spool.json"):
+
+    def stopped() -> Collection[str]:
+        found = report_of(spool, config.sink.name).stopped.keys()
+        return found if table is None else found & {table}
+
+    kind = spark_sink_type(config)
+    if kind.resumes_emptied and stopped():
+        with kind.replay_into(config, config.sink):
+            _record(config, store, spool, is_moved=is_moved)
+        return 1 if stopped() else 0
+    if (table is None or is_moved) and spool.storage.exists("spool.json"):
         spool = replayed_spool(config, must_have_delivered=False)
-        with nullcontext() if moved_to else suppress(SpoolInUseError), held(spool, config):
-            record_left(spool, config.sink.name, 0)
-            if moved_to:
-                record_root(spool, config.sink.name, moved_to)
+        with nullcontext() if is_moved else suppress(SpoolInUseError), held(spool, config):
+            _record(config, store, spool, is_moved=is_moved)
+    return 0
 
 
 def _of_table(store: DeadLetters, table: str) -> str:

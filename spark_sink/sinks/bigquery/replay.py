@@ -1,7 +1,8 @@
 """Replays dead letters into BigQuery, in the sink's mode, without Spark.
 
-A stopped table is resumed once it is repaired; in ``merge-load``, once its last dead letter is written. The sink must
-not run meanwhile: where columns are merged one by one, a row's later changes have to follow its dead letters. Dead
+A stopped table is resumed once it is repaired; in ``merge-load``, once its last dead letter is written. One whose dead
+letters were removed by hand is examined at the end of each replay, even of one that sends nothing. The sink must not
+run meanwhile: where columns are merged one by one, a row's later changes have to follow its dead letters. Dead
 letters of a micro-batch that is not recorded as done stay, because the sink will write their rows, too. Where rows are
 appended, a file's stream is recorded before it is committed, and until the file holds only what was rejected again: a
 replay that is killed appends nothing twice. A file's staging table is recorded likewise before it is merged; its name
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.log import Log
 from connector.spool.backfill.records import unfinished_tables, unfinished_timestamps
 from connector.spool.reading import Spool
@@ -45,7 +47,7 @@ from spark_sink.sinks.bigquery.tables.table import (
 )
 from spark_sink.sinks.bigquery.writing.table_rows import SLICE, row_writer
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
-from spark_sink.sinks.shared.dead_letters import Replay
+from spark_sink.sinks.shared.dead_letters import DeadLetters, Replay, folder_of
 from spark_sink.sinks.shared.known_schemas import KnownSchemas
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.shared.row_slices import slices_of
@@ -69,6 +71,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
         replay = _BigQueryReplay(config, config.sink, spool, spools)
         yield replay
         replay.forget()
+        replay.resume_emptied(DeadLetters.of(sink_type(config.sink.type), config.sink))
 
 
 class _BigQueryReplay:
@@ -193,19 +196,19 @@ class _BigQueryReplay:
 
     def _prepared(self, source: str, newest: str, table_options: BigQueryTableOptions) -> Prepared | str:
         """A prepared table, or why its dead letters stay; the tables do not hold up each other."""
+        prepared = self._examined(source, newest, table_options)
+        if isinstance(prepared, str) and prepared != self._reported.get(source):
+            _log.warning("dead letters of a table stay", table=source, reason=prepared)
+            self._reported[source] = prepared
+        return prepared
+
+    def _examined(self, source: str, newest: str, table_options: BigQueryTableOptions) -> Prepared | str:
         try:
             key = self._tables.schema_key(bigquery_table(self._spool.schema(newest), table_options)) or newest
             prepared = self._tables.prepared({key: self._spool.schema(key)}, table_options, by=By.REPLAY)[source]
         except TableError as error:
-            why = str(error)
-        else:
-            if prepared.stopped is None:
-                return prepared
-            why = prepared.stopped
-        if why != self._reported.get(source):
-            _log.warning("dead letters of a table stay", table=source, reason=why)
-            self._reported[source] = why
-        return why
+            return str(error)
+        return prepared if prepared.stopped is None else prepared.stopped
 
     def _late(self, rows: pa.RecordBatch, table: BigQueryTable, load: MergeLoad) -> Rejections:
         """The rows of which the table has later changes, each by its own number: a line has that of its last row."""
@@ -271,6 +274,26 @@ class _BigQueryReplay:
             report = report_of(self._spool, self._name)
             if table in report.stopped:
                 write_report(self._spool, self._name, report.without(table))
+
+    def resume_emptied(self, store: DeadLetters) -> None:
+        """Resumes the stopped tables that have no dead letters in the store, if they are repaired."""
+        table_options = self._table_options
+        if SCHEMA_IN_DATASET in table_options.dataset:
+            table_options = replace(table_options, default_schema=self._spool.header().default_schema or "")
+        stopped = self._tables.stopped()
+        folders = store.folders() if stopped else frozenset()
+        for source, key in stopped.items():
+            if folder_of(source) in folders:
+                continue
+            if not self._tables.is_stopped(bigquery_table(self._spool.schema(key), table_options)):
+                continue  # a table of another dataset
+            prepared = self._examined(source, key, table_options)
+            if isinstance(prepared, str):
+                _log.warning("a table stays stopped", table=source, reason=prepared)
+                continue
+            _log.warning("a stopped table continues without its dead letters, which were removed", table=source)
+            self._repaired.add(source)
+            self.tried(source, left=0)
 
 
 def _are_snapshot(rows: pa.RecordBatch) -> bool:

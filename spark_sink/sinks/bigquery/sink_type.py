@@ -30,6 +30,7 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
     """Tables of BigQuery, as Datastream or the Dataflow template writes them."""
 
     former_names = FORMER_NAMES
+    resumes_emptied = True
 
     def default_options(self) -> BigQueryConfig:
         """With any dataset."""

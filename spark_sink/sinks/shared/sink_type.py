@@ -28,10 +28,13 @@ class SparkSinkType(SinkType[C]):
         repeats_replay: whether dead letters that are rejected again may be accepted once others are.
         replays_in_order: whether no dead letter of a table may be written before an earlier one: if a file of it is
             changed during a replay, the later ones wait.
+        resumes_emptied: whether a replay resumes stopped tables whose dead letters were removed by hand, so that it is
+            opened without dead letters, too.
     """
 
     repeats_replay = False
     replays_in_order = False
+    resumes_emptied = False
 
     @abstractmethod
     def delivery(self, config: Config, sink: C, feed: "Feed") -> "Delivery":

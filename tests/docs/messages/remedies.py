@@ -107,6 +107,10 @@ OF_ACTIONS = {
     "consumers_of_another_copy": "Restore the newer copy of the spool, or forget the consumers that the line names.",
     "dead_letter_with_unknown_column": "Mend the name of the column in the dead letter, if it was edited by hand.",
     "dead_letters_of_a_table_stay": "Do what the line names, and replay once more.",
+    "a_stopped_table_continues_without_its": (
+        "Nothing, if the rows are not needed; else `spanner-cdc backfill CONFIG --table TABLE` brings them."
+    ),
+    "a_table_stays_stopped": "Do what the line names, and run `spanner-cdc dead-letters replay CONFIG` once more.",
     "drain_too_slow": "Nothing is lost. Raise `drain_timeout` if each stop takes longer.",
     "earlier_lists_of_read_functions_are": (
         "Nothing, unless a placement came and went in that time. A longer `version_retention_period` keeps the lists."

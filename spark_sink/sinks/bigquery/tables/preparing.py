@@ -105,6 +105,15 @@ class BigQueryTables:
                 records[name] = record.moved(state, schema_key=record.schema_key, mode=record.mode)
                 self._records.save()
 
+    def stopped(self) -> Mapping[str, str]:
+        """The schema keys of the newest rows of stopped tables, by their names in the source; those that are known."""
+        return {one.source: one.schema_key for one in self._records.all().values() if one.stopped and one.schema_key}
+
+    def is_stopped(self, table: BigQueryTable) -> bool:
+        """True if a table is stopped."""
+        record = self._records.all().get(self._name(table))
+        return record is not None and record.source == table.source and record.stopped is not None
+
     def schema_key(self, table: BigQueryTable) -> str:
         """The key of the schema of a table's newest row; empty where that is not known."""
         record = self._records.all().get(self._name(table))
