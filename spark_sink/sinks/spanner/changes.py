@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from connector.envelope.envelope import WHOLE_ROWS
-from connector.spool.manifest import Manifest
+from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange
 from spark_sink.sinks.spanner.writing.units import UnitPosition
@@ -29,17 +29,17 @@ def changes_of(spool: Spool, epochs: Iterable[Manifest], start: UnitPosition) ->
 
 
 class EventsByPlace:
-    """The events of epochs by their places. Those of one epoch are kept, because many of them may be needed one by one.
+    """The events of epochs by their places. Those of one file are kept, because many of them may be needed one by one.
 
     Args:
         spool: the spool.
-        epochs: the epochs.
+        epochs: the epochs, of any size: a partition of a backfill is one.
     """
 
     def __init__(self, spool: Spool, epochs: Iterable[Manifest]) -> None:
         self._spool = spool
         self._epochs = {epoch.epoch: epoch for epoch in epochs}
-        self._kept = 0
+        self._kept = ""
         self._table: pa.Table | None = None
 
     def at(self, epoch: int, places: Sequence[int]) -> pa.RecordBatch:
@@ -48,11 +48,20 @@ class EventsByPlace:
         Raises:
             SpoolError: a segment cannot be read.
         """
-        if self._table is None or self._kept != epoch:
-            self._table = pa.Table.from_batches(list(_batches(self._spool, self._epochs[epoch])))
-            self._kept = epoch
-        (rows,) = self._table.take(pa.array(places)).combine_chunks().to_batches()
+        found, first = [], 0
+        for file in self._epochs[epoch].files:
+            inside = [place - first for place in places if first <= place < first + file.rows]
+            if inside:
+                found.append(self._events(file).take(pa.array(inside)))
+            first += file.rows
+        (rows,) = pa.concat_tables(found).combine_chunks().to_batches()
         return rows
+
+    def _events(self, file: SegmentFile) -> pa.Table:
+        if self._table is None or self._kept != file.path:
+            self._table = None  # two files are not in memory at once
+            self._table, self._kept = pa.Table.from_batches(list(self._spool.batches(file))), file.path
+        return self._table
 
 
 def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:

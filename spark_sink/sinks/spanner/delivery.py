@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector.config.loading import Config
 from connector.log import Log
-from connector.spool.backfill.records import unfinished_tables
+from connector.spool.backfill.records import document_of, unfinished_tables
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
@@ -23,6 +23,7 @@ from spark_sink.sinks.spanner.destination_tables import (
     DestinationDatabase,
     awaited_destination,
     circular_references,
+    late_parents,
 )
 from spark_sink.sinks.spanner.source import SpannerPlace, SpannerSinkSource, are_held, omitted_of
 from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
@@ -58,6 +59,12 @@ class SpannerDelivery(Delivery):
         self._is_ordered = feed.is_backfill and not feed.is_repair
         if self._is_ordered:
             self._check_order(found)
+        if feed.is_backfill and config.source.skip_transaction_tags:
+            _log.warning(
+                "a backfill overwrites rows that the destination's own users have changed since its timestamp",
+                action="backfill_overwrites",
+                database=self._target.path,
+            )
 
     @property
     def destination(self) -> str:
@@ -133,7 +140,8 @@ class SpannerDelivery(Delivery):
         """
         names = DestinationNames(self._applying, there.tables)
         written = {names.table(name) for name in self._tables.names()}
-        for why in circular_references(there.relations, written):
+        read = [names.table(table.table) for table in document_of(self._spool).tables]
+        for why in (*circular_references(there.relations, written), *late_parents(there.relations, read)):
             raise SinkError(why, hint=f"{IN_ORDER[0].upper()}{IN_ORDER[1:]}.")
 
 

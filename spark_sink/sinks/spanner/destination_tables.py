@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -85,6 +85,20 @@ def circular_references(relations: Relations, tables: Collection[str]) -> list[s
         for table in relations.circular()
         if table in tables
     ]
+
+
+def late_parents(relations: Relations, tables: Sequence[str]) -> list[str]:
+    """The reasons why rows of tables that are read in an order cannot be written in it, each table in a sentence."""
+    found = []
+    for place, table in enumerate(tables):
+        parents = {*relations.references.get(table, ()), *filter(None, [relations.interleaved.get(table)])}
+        found += [
+            f"table {table} of the destination needs rows of {parent}, which a backfill reads after it, because the"
+            " source's tables have no such relation"
+            for parent in tables[place + 1 :]
+            if parent in parents
+        ]
+    return found
 
 
 def awaited_destination(target: DatabaseAddress, patience: float = PATIENCE) -> DestinationDatabase:

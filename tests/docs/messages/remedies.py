@@ -96,6 +96,7 @@ OF_ACTIONS = {
     "a_window_is_read_again_after": "Nothing, unless it lasts: Spark's UI has the error of the task.",
     "a_window_is_still_being_read": "See whether executors have free cores, and whether one task is slow.",
     "an_earlier_repair_is_given_up": "Nothing: the new repair takes its place.",
+    "backfill_overwrites": "Stop it where that database has users: see [both ways](../guide/spanner.md#both-ways).",
     "backfill_at_new_timestamp": "Nothing; give the database a longer `version_retention_period` if it recurs.",
     "backfill_failed": "Mend what the line names, then start again: the backfill continues by partition.",
     "backfill_rejected": "The line says it; the rest of the backfill is delivered.",

@@ -4,7 +4,8 @@ import grpc
 import pytest
 
 from connector.spanner.errors import CallAction, CallError
-from connector.spanner.relations import depths_of
+from connector.spanner.relations import Relations, depths_of
+from spark_sink.sinks.spanner.destination_tables import late_parents
 from spark_sink.sinks.spanner.writing.mutations import CELLS, DELETE, WRITE, RowMutation, commits, encoded, leveled
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow
 from spark_sink.sinks.spanner.writing.transactions import RefusedWriteError, is_of_the_transaction
@@ -32,6 +33,16 @@ def test_tables_that_refer_to_each_other_have_a_depth() -> None:
 def test_an_interleaved_table_is_deeper_even_if_its_parent_refers_to_it(parent: str, child: str) -> None:
     depths = depths_of({child: parent}, {parent: {child}, "Orders": {child}})
     assert depths == {parent: 0, child: 1, "Orders": 2}
+
+
+def test_a_backfill_that_reads_a_table_before_one_that_the_destination_needs_is_rejected_with_both_names() -> None:
+    tables = ("Singers", "Albums", "Songs")
+    relations = Relations(tables, {"Albums": "Singers"}, frozenset(), {"Songs": frozenset({"Albums"})}, frozenset())
+    assert late_parents(relations, tables) == []
+    assert late_parents(relations, ["Songs", "Singers"]) == [], "the other one is not read"
+    first, second = late_parents(relations, ["Songs", "Albums", "Singers"])
+    assert first.startswith("table Songs of the destination needs rows of Albums, which a backfill reads after it")
+    assert second.startswith("table Albums of the destination needs rows of Singers")
 
 
 @pytest.mark.parametrize("takes_others", [True, False])

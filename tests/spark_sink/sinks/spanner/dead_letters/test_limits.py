@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,8 @@ from connector.config.loading import load
 from connector.core.records import Mod
 from connector.errors import SpoolError
 from connector.spool import consumers
+from connector.spool.manifest import Manifest, SegmentFile
+from connector.spool.reading import Spool
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.changes import EventsByPlace
 from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
@@ -18,7 +22,7 @@ from tests.connector.spool.backfill.builders import recorded
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.changes import column
 from tests.spark_sink.sinks.spanner.dead_letters.pair import CHILD, TABLES, Pair
-from tests.spark_sink.spools import record
+from tests.spark_sink.spools import START, record
 
 
 @pytest.fixture
@@ -36,6 +40,30 @@ def rejected_row(pair: Pair) -> pa.RecordBatch:
     pair.apply()
     pair.alter(*TABLES["googlesql"])
     return EventsByPlace(pair.spool.spool, [pair.spool.spool.manifest(epoch)]).at(epoch, [0])
+
+
+def test_rejected_events_are_taken_from_their_own_files_alone_however_large_the_epoch_is() -> None:
+    read = []
+
+    class Files:
+        """A spool whose files have three events each."""
+
+        def batches(self, file: SegmentFile) -> list[pa.RecordBatch]:
+            read.append(file.path)
+            first = int(file.path) * 3
+            return [pa.record_batch({"at": pa.array(places)}) for places in ([first, first + 1], [first + 2])]
+
+    files = [
+        SegmentFile(
+            path=str(number), rows=3, bytes=9, crc32c="", first_commit_timestamp=START, last_commit_timestamp=START
+        )
+        for number in range(1000)
+    ]
+    epoch = cast("Manifest", SimpleNamespace(epoch=7, files=files))
+    events = EventsByPlace(cast("Spool", Files()), [epoch])
+    assert events.at(7, [2, 4, 5, 2999]).column("at").to_pylist() == [2, 4, 5, 2999]
+    assert events.at(7, [2998]).column("at").to_pylist() == [2998]
+    assert read == ["0", "1", "999"]
 
 
 def test_those_of_another_spool_stay(pair: Pair) -> None:
