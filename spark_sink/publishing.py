@@ -10,8 +10,10 @@ micro-batches everything up to the sink's recorded epoch is committed, and nothi
 
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import SparkSession
 
@@ -112,7 +114,7 @@ class Publication:
         if newest is None or not newest.incomplete or self._is_behind(newest.epoch):
             return
         found = _Incompleteness.now(self._delivery, self._late)
-        if found.of(newest.tables, newest.epoch, newest.timestamp).keys() < newest.incomplete.keys():
+        if found.of(newest.tables, newest.timestamp).keys() < newest.incomplete.keys():
             self.before_batch()
             self._publish(spark, newest.epoch, newest.timestamp)
 
@@ -122,6 +124,7 @@ class Publication:
         tables = [name for name in KnownTables(self._spool).names() if self._delivery.keeps(name)]
         versions = store.versions(tables) if store is not None else {}
         tables_at_cut = {name: TableAtCut(version=versions.get(name, "")) for name in tables}
+        facts = self._facts()
         cut = self._with_reasons(
             PublishedCut(
                 timestamp=timestamp,
@@ -129,10 +132,11 @@ class Publication:
                 spool_id=self._spool.header().spool_id,
                 published_at=self._now(),
                 tables=tables_at_cut,
-            )
+            ),
+            facts,
         )
         if store is not None:
-            cut = self._publish_in(store, cut)
+            cut = self._publish_in(store, cut, facts)
         report = CutReport(
             timestamp=cut.timestamp, epoch=epoch, published_at=cut.published_at, incomplete=dict(cut.incomplete)
         )
@@ -141,22 +145,25 @@ class Publication:
         write_report(self._spool, consumer, newest.model_copy(update={"cut": report}))
         self._published = epoch
 
-    def _publish_in(self, store: CutStore, cut: PublishedCut) -> PublishedCut:
+    def _publish_in(self, store: CutStore, cut: PublishedCut, facts: "_Incompleteness") -> PublishedCut:
         """Publishes a cut, and again if a backfill may have written before the store noted the versions."""
-        store.publish(cut)
+        store.publish_up_to(cut, facts.by_timestamp(cut.tables))
         if store.notes_versions_last:
-            again = self._with_reasons(cut)
+            later = self._facts()
+            again = self._with_reasons(cut, later)
             if again.incomplete.keys() > cut.incomplete.keys():
-                return self._publish_in(store, again)
+                return self._publish_in(store, again, later)
         return cut
 
-    def _with_reasons(self, cut: PublishedCut) -> PublishedCut:
+    def _facts(self) -> "_Incompleteness":
+        return _Incompleteness.now(self._delivery, self._late, self._unfinished)
+
+    def _with_reasons(self, cut: PublishedCut, facts: "_Incompleteness") -> PublishedCut:
         """The cut with the tables that are incomplete now, and those that were.
 
         Some versions have the rows of a backfill that started or ended in the meantime.
         """
-        found = _Incompleteness.now(self._delivery, self._late, self._unfinished)
-        reasons = {**found.of(cut.tables.keys(), cut.epoch, cut.timestamp), **cut.incomplete}
+        reasons = {**facts.of(cut.tables, cut.timestamp), **cut.incomplete}
         tables = {
             name: table.model_copy(update={"incomplete": reasons.get(name, "")}) for name, table in cut.tables.items()
         }
@@ -193,7 +200,7 @@ def _sink_of(delivery: Delivery) -> str:
     return delivery.consumer if delivery.backfill is None else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Incompleteness:
     """The facts by which tables are incomplete; ``report`` and ``start`` are the sink's.
 
@@ -231,12 +238,31 @@ class _Incompleteness:
             delivery.dead_letters.folders(),
         )
 
-    def of(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
-        """The reasons of those of some tables that are incomplete at an epoch, which ends at a commit timestamp."""
-        lost = self._lost(tables, epoch, timestamp)
+    def by_timestamp(self, tables: Collection[str]) -> Callable[[int], Mapping[str, str]]:
+        """The reasons of some tables as of any commit timestamp; each that differs is made once."""
+        changes = sorted(
+            {
+                *(loss.since for loss in self._losses),
+                *(one.document.timestamp for one in self.backfills),
+                *self._complete.values(),
+            }
+        )
+        made: dict[int, Mapping[str, str]] = {}
+
+        def at(timestamp: int) -> Mapping[str, str]:
+            known = bisect_right(changes, timestamp)
+            if known not in made:
+                made[known] = self.of(tables, timestamp)
+            return made[known]
+
+        return at
+
+    def of(self, tables: Collection[str], timestamp: int) -> Mapping[str, str]:
+        """The reasons of those of some tables that are incomplete as of a commit timestamp."""
+        lost = self._lost(tables, timestamp)
         later = self._rows_of_later(timestamp)
         unfinished = self.unfinished | self._to_come(tables)
-        reasons = {name: self._reason(name, unfinished) or later.get(name, "") or lost.get(name, "") for name in tables}
+        reasons = {name: self._reason(name, unfinished) or lost.get(name, "") or later.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
 
     def _reason(self, table: str, unfinished: Collection[str]) -> str:
@@ -266,53 +292,73 @@ class _Incompleteness:
             for table in one.document.tables
         }
 
-    def _lost(self, tables: Collection[str], epoch: int, timestamp: int) -> Mapping[str, str]:
+    def _lost(self, tables: Collection[str], timestamp: int) -> Mapping[str, str]:
         """Those of some tables that lack changes which were not delivered, unless they are complete since.
 
         Args:
             tables: by their names in the source.
-            epoch: of the cut; a gap after it is of no account.
-            timestamp: of the cut, as of which they are complete.
+            timestamp: of the cut, as of which they are complete; what was lost after it is of no account.
         """
-        losses = [*self._gaps(epoch), *self._came_late(timestamp)]
-        start = None if self.begins else self.start
-        to_fill = tables_to_fill(start, self.backfills, is_backfilled=self.rules is not None) if start else ()
-        complete = complete_as_of(self.spool, self.sink, self.backfills) if losses or to_fill else {}
-        found: dict[str, str] = {}
-        if start is not None:
-            lacking = [one for one in to_fill if not start.after <= complete.get(one, 0) <= timestamp]
-            found |= dict.fromkeys(lacking, f"what was committed up to {format_rfc3339(start.after)} is missing")
-        for loss in losses:
-            of = tables if loss.table is None else {loss.table}
-            found |= dict.fromkeys((one for one in of if not loss.up_to < complete.get(one, 0) <= timestamp), loss.why)
+        complete, found = self._complete, dict[str, str]()
+        for loss in self._losses:
+            if loss.since <= timestamp:
+                of = tables if loss.tables is None else loss.tables
+                lacking = (one for one in of if not loss.up_to <= complete.get(one, 0) <= timestamp)
+                found |= dict.fromkeys(lacking, loss.why)
         return found
 
-    def _gaps(self, epoch: int) -> Iterator["_Loss"]:
-        """The gaps up to an epoch."""
+    @cached_property
+    def _complete(self) -> Mapping[str, int]:
+        """The timestamps as of which tables are complete; empty if nothing was lost."""
+        return complete_as_of(self.spool, self.sink, self.backfills) if self._losses else {}
+
+    @cached_property
+    def _losses(self) -> Sequence["_Loss"]:
+        return [*self._before_start(), *self._gaps(), *self._came_late()]
+
+    def _before_start(self) -> Iterator["_Loss"]:
+        """The loss of what was committed before the sink's start."""
+        start = None if self.begins else self.start
+        if start and (to_fill := tables_to_fill(start, self.backfills, is_backfilled=self.rules is not None)):
+            why = f"what was committed up to {format_rfc3339(start.after)} is missing"
+            yield _Loss(to_fill, 0, start.after, why)
+
+    def _gaps(self) -> Iterator["_Loss"]:
+        """The gaps."""
         first = self.start.epoch if self.begins and self.start else 0
         for gap in gaps(self.spool, self.spool.manifest(self.spool.latest())):
-            if first < gap.epoch <= epoch:
+            if first < gap.epoch:
                 low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
-                yield _Loss(None, gap.watermark_high, f"changes between {low} and {high} were not read")
+                why = f"changes between {low} and {high} were not read"
+                yield _Loss(None, gap.watermark_low + 1, gap.watermark_high + 1, why)
 
-    def _came_late(self, timestamp: int) -> Iterator["_Loss"]:
-        """The records up to a commit timestamp that came too late for their epochs."""
+    def _came_late(self) -> Iterator["_Loss"]:
+        """The records that came too late for their epochs."""
         after = self.start.after if self.begins and self.start else 0
         for late in self.late:
-            if late.first <= timestamp and after < late.last:
+            if after < late.last:
                 low, high = format_rfc3339(late.first), format_rfc3339(late.last)
                 yield _Loss(
-                    late.table,
-                    late.last,
+                    None if late.table is None else {late.table},
+                    late.first,
+                    late.last + 1,
                     f"changes between {low} and {high} came late or never: they were not delivered",
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """Changes that were not delivered: of one table, or of any, up to a commit timestamp; with the reason."""
+    """Changes that were not delivered.
 
-    table: str | None
+    Attributes:
+        tables: of the changes; None if they may be of any.
+        since: the first commit timestamp that they may have.
+        up_to: a table that is complete as of this timestamp or a later one has them.
+        why: the reason.
+    """
+
+    tables: Collection[str] | None
+    since: int
     up_to: int
     why: str
 

@@ -76,7 +76,9 @@ class CompleteMinute(BaseModel):
     tables: dict[str, MinuteOfTable]
 
     @classmethod
-    def of(cls, minute: int, files: Iterable[WrittenFile], cut: PublishedCut, sink: str) -> "CompleteMinute":
+    def of(
+        cls, minute: int, files: Iterable[WrittenFile], cut: PublishedCut, sink: str, incomplete: Mapping[str, str]
+    ) -> "CompleteMinute":
         """The document of a minute.
 
         Args:
@@ -84,6 +86,7 @@ class CompleteMinute(BaseModel):
             files: its files.
             cut: is after its end.
             sink: the sink's name.
+            incomplete: the reasons of tables that are incomplete as of its end.
         """
         by_table: dict[str, list[WrittenFile]] = {name: [] for name in cut.tables}
         for file in files:
@@ -96,7 +99,7 @@ class CompleteMinute(BaseModel):
             sink=sink,
             published_at=cut.published_at,
             tables={
-                name: MinuteOfTable.of(found, cut.incomplete.get(name, "")) for name, found in sorted(by_table.items())
+                name: MinuteOfTable.of(found, incomplete.get(name, "")) for name, found in sorted(by_table.items())
             },
         )
 

@@ -7,7 +7,7 @@ written.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -140,7 +140,14 @@ class MinuteStore(CutStore):
         return {}
 
     def publish(self, cut: PublishedCut) -> None:
-        """Writes the documents of the minutes that the cut has passed, an hour after the other, and records the cut."""
+        """As :meth:`publish_up_to`; every minute has the cut's reasons."""
+        self.publish_up_to(cut, lambda _: cut.incomplete)
+
+    def publish_up_to(self, cut: PublishedCut, incomplete: Callable[[int], Mapping[str, str]]) -> None:
+        """Writes the documents of the minutes that the cut has passed, an hour after the other, and records the cut.
+
+        Each has the reasons as of its end: a backfill or a repair does not complete what was delivered before.
+        """
         record = self._record()
         begin = self._begin(cut)
         if record is not None and begin * MINUTE > record.next:
@@ -159,7 +166,10 @@ class MinuteStore(CutStore):
         with ThreadPoolExecutor(_PARALLEL, "minutes") as pool:
             for first in range(begin, end, _HOUR):
                 last = min(first + _HOUR, end)
-                made = (CompleteMinute.of(at, of_minutes.get(at, ()), cut, self._sink) for at in range(first, last))
+                made = (
+                    CompleteMinute.of(at, of_minutes.get(at, ()), cut, self._sink, incomplete((at + 1) * MINUTE - 1))
+                    for at in range(first, last)
+                )
                 list(pool.map(self._write, made))
                 if last < end:
                     self._keep(last, before, of_minutes)

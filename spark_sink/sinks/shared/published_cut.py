@@ -11,7 +11,7 @@ complete after the last epoch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -90,3 +90,13 @@ class CutStore(ABC):
     @abstractmethod
     def publish(self, cut: PublishedCut) -> None:
         """Adds a record, whole or not at all; it is durable on return."""
+
+    def publish_up_to(self, cut: PublishedCut, incomplete: Callable[[int], Mapping[str, str]]) -> None:
+        """As :meth:`publish`, where a cut stands for the states at some timestamps before it.
+
+        Args:
+            cut: the cut.
+            incomplete: returns the reasons as of a timestamp up to the cut's.
+        """
+        del incomplete
+        self.publish(cut)

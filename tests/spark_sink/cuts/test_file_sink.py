@@ -9,8 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from connector.config import validated
+from connector.core.late_records import LateRecord
 from connector.core.timestamps import MINUTE, SECOND
 from connector.spool import consumers
+from connector.spool.backfill.documents import BackfillProgress, TableProgress
+from connector.spool.backfill.equal_tables import keep_equal
+from connector.spool.backfill.records import spool_of, write_progress
+from connector.spool.late_store import LateStore
 from connector.spool.sink_report import report_of
 from spark_sink.publishing import Publication
 from spark_sink.sinks.files.config import FilesConfig
@@ -18,6 +23,7 @@ from spark_sink.sinks.files.delivery import FileDelivery, file_options_of
 from spark_sink.sinks.files.plan import FilesRoot
 from spark_sink.sinks.files.source import FileSinkReader
 from spark_sink.sinks.shared.feed import Feed
+from tests.connector.spool.backfill.builders import recorded
 from tests.spark_sink.cuts.file_deliveries import documents
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.shared.sink_runs import ROOMY
@@ -149,3 +155,50 @@ def test_the_last_look_of_a_run_writes_the_document_of_a_minute_that_ends_idly(
     Publication(process.delivery).complete(SPARK)
     assert [document.tables["Singers"].rows for document in documents(root).values()] == [1]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("loss", ["gap", "late"])
+def test_a_minute_of_lost_changes_is_incomplete_though_they_are_repaired_before_the_sink_catches_up(
+    spool: SpoolMaker, tmp_path: Path, loss: str
+) -> None:
+    root = tmp_path / "out"
+    spool.seal(record(START + SECOND, [1]), record(START + 2 * SECOND, [1], table="Albums"))
+    spool.seal(high=START + MINUTE + 9 * SECOND)
+    if loss == "gap":
+        spool.restart_at(START + 2 * MINUTE + SECOND)
+    else:
+        spool.seal(record(START + MINUTE + 20 * SECOND, [2]))
+        at = START + MINUTE + 10 * SECOND
+        LateStore(spool.spool).keep([LateRecord("token", record(at, [99]), at, at, at + SECOND)], now=at)
+        spool.seal(high=START + 2 * MINUTE - 1)
+    for minute in range(2, 5):
+        spool.seal(record(START + minute * MINUTE + 2 * SECOND, [minute]))
+        spool.seal(high=START + (minute + 1) * MINUTE - 1)
+    keep_equal(spool.spool, "files", ["Singers"], START + 3 * MINUTE + SECOND)
+    process = Process(spool, root, "60s")
+    process.run()
+    process.close()
+    of_tables = [[bool(one.tables[name].incomplete) for name in sorted(one.tables)] for one in documents(root).values()]
+    albums = loss == "gap"
+    assert of_tables == [[False, False], [albums, True], [albums, True], [albums, False], [albums, False]]
+
+
+def test_minutes_before_the_timestamp_of_a_backfill_are_incomplete_though_it_is_done_before_the_sink_catches_up(
+    spool: SpoolMaker, tmp_path: Path
+) -> None:
+    root = tmp_path / "out"
+    spool.seal(record(START + SECOND, [1]))
+    spool.restart_at(START + MINUTE + SECOND)
+    for minute in range(1, 4):
+        spool.seal(record(START + minute * MINUTE + 2 * SECOND, [minute]))
+        spool.seal(high=START + (minute + 1) * MINUTE - 1)
+    document = recorded(spool.spool, spool.spool.header(), "Singers", at=START + 2 * MINUTE + SECOND)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=START, tables=(TableProgress(table="Singers", state="done"),)))
+    consumers.record(own, "files", 1, now=START)
+    process = Process(spool, root, "60s")
+    process.run()
+    process.close()
+    lost, *rest = [document.tables["Singers"].incomplete for document in documents(root).values()]
+    assert "were not read" in lost
+    assert rest == [lost, "", ""]

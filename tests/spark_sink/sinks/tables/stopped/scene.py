@@ -114,4 +114,4 @@ class Scene(Sink):
     def incomplete(self, epoch: int) -> dict[str, str]:
         """The reasons of a cut at the end of an epoch."""
         now = _Incompleteness.now(self.delivery, LateRanges(self.spool))
-        return dict(now.of(["Albums", "Singers"], epoch, self.spool.manifest(epoch).watermark_high))
+        return dict(now.of(["Albums", "Singers"], self.spool.manifest(epoch).watermark_high))
