@@ -12,4 +12,9 @@ def dead_letter_name(spool: Spool, consumer: str, epoch: int, place: int) -> str
         epoch: the epoch's number.
         place: the event's place in it.
     """
-    return f"{spool.header().spool_id}_spanner.{consumer}_{epoch}_{place}"
+    return f"{dead_letter_prefix(spool, consumer, epoch)}{place}"
+
+
+def dead_letter_prefix(spool: Spool, consumer: str, epoch: int) -> str:
+    """The beginning of the names of an epoch's files; the place of an event follows."""
+    return f"{spool.header().spool_id}_spanner.{consumer}_{epoch}_"

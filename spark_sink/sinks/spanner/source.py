@@ -1,7 +1,7 @@
 """The Spanner sink's own stream: one task applies the epochs of a micro-batch, and its rows report what it did.
 
 One task, because the order of tables and of transactions is one: it commits several times at once in mode ``rows``. A
-micro-batch that is repeated begins where the bookkeeping row says.
+micro-batch that is repeated begins where the bookkeeping row says, and reports the dead letters of what was before.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
 from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying
 from spark_sink.sinks.spanner.connection import connected
 from spark_sink.sinks.spanner.creation import Creation
-from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
+from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name, dead_letter_prefix
 from spark_sink.sinks.spanner.destination_tables import PATIENCE
 from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
@@ -178,7 +178,12 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
         check_copy(spool, "what the destination has applied", done, STARTS_OVER)
         position = claimed.position
         check_continues(position, manifests[0].epoch)
-        end = UnitPosition(manifests[-1].epoch + 1, 0)
+        begin, end = UnitPosition(manifests[0].epoch, 0), UnitPosition(manifests[-1].epoch + 1, 0)
+        dead_letters = DeadLetters(place.dead_letters, former=FORMER_NAMES)
+        if position > begin:
+            before = min(position, end)
+            if stored := stored_before(before, begin.epoch, spool, partition.consumer, dead_letters):
+                yield WrittenUnits(stored=stored)
         if position >= end:
             return
         known = KnownTables(spool)
@@ -186,7 +191,6 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
         tables = {name: now.newest(name) for name in now.names()}
         keys = {name: schema.primary_keys for name, schema in tables.items()}
         columns = {name: [column.name for column in schema.columns] for name, schema in tables.items()}
-        dead_letters = DeadLetters(place.dead_letters, former=FORMER_NAMES)
         events = EventsByPlace(spool, manifests)
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
@@ -209,6 +213,18 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
                 progress.advance(at, end)
         finally:
             writer.close()
+
+
+def stored_before(position: UnitPosition, first: int, spool: Spool, consumer: str, dead_letters: DeadLetters) -> int:
+    """The dead letters of a micro-batch from epoch ``first`` on that are of events before a position."""
+    prefixes = [dead_letter_prefix(spool, consumer, epoch) for epoch in range(first, position.epoch)]
+    last = dead_letter_prefix(spool, consumer, position.epoch)
+
+    def is_before(name: str) -> bool:
+        place = name.removeprefix(last) if name.startswith(last) else ""
+        return not place.isdecimal() or int(place) < position.events
+
+    return sum(file.count for file in dead_letters.files(None, *prefixes, last) if is_before(file.name))
 
 
 def check_continues(position: UnitPosition, first: int) -> None:
@@ -245,6 +261,8 @@ def _reports(first: int, written: WrittenUnits) -> Iterator[TaskReport]:
         reasons = [one.brief for one in found]
         why = written.stopped.get(table, reasons[0])
         yield TaskReport(first, table, rejected=len(reasons), why=why, stopped=table in written.stopped)
+    if written.stored:
+        yield TaskReport(first, rejected=written.stored)
     for (table, column), count in written.omitted.items():
         yield TaskReport(first, table, own=orjson.dumps((column, count)).decode())
 

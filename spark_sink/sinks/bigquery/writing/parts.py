@@ -185,13 +185,16 @@ class PartWriter:
         plan = self.tables[table]
         name = f"{dead_letter_prefix(self.spool_id, self.first)}_{part.number}"
         dead_letters = DeadLetters(self.dead_letters, former=FORMER_NAMES)
-        if (
-            not self.options.table_options.merges
-            and CommitLog(spool, self.consumer).find(self.first, table) is not None
-        ):
-            return TableWriter(table, dead_letters, name, WrittenRows())
+        merges = self.options.table_options.merges
+        entry = None if merges else CommitLog(spool, self.consumer).find(self.first, table)
+        if entry is not None:
+            counting = [f"{name}_"]
+            if entry.dead_letters is not None:
+                counting = [f"{one}_" for one in entry.dead_letters if one.startswith(f"{name}_")]
+            rejected = sum(file.count for file in dead_letters.files(table, *counting)) if counting else 0
+            return TableWriter(table, dead_letters, name, WrittenRows(), rejected=rejected)
         # Another attempt may append other rows; the driver keeps the dead letters of the one that counts.
-        kept = name if self.options.table_options.merges else f"{name}_{secrets.token_hex(8)}"
+        kept = name if merges else f"{name}_{secrets.token_hex(8)}"
         if plan.stopped is not None:
             return TableWriter(table, dead_letters, kept, StoppedRows(plan.stopped))
         made = bigquery_table(spool.schema(plan.schema_key), self.options.table_options)

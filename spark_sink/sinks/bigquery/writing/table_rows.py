@@ -70,16 +70,18 @@ class TableWriter:
         dead_letters: the store for rejected rows.
         name: the prefix of the names of their files.
         rows: writes rows.
+        rejected: rows of these that an earlier attempt has rejected.
     """
 
-    def __init__(self, table: str, dead_letters: DeadLetters, name: str, rows: RowWriter) -> None:
+    def __init__(self, table: str, dead_letters: DeadLetters, name: str, rows: RowWriter, *, rejected: int = 0) -> None:
         self.waiting = 0
         self.dead_letters = name
         self._table = table
         self._store = dead_letters
         self._rows = rows
         self._batches: list[pa.RecordBatch] = []
-        self._slices = self._written = self._rejected = 0
+        self._slices = 0
+        self._written, self._rejected = -rejected, rejected
 
     def extend(self, rows: pa.RecordBatch) -> None:
         """Adds rows."""

@@ -65,12 +65,14 @@ class WrittenUnits:
         rejected: those that were not.
         stopped: why no change of a table can be applied, by its name in the source.
         omitted: what was left out of how many changes (``MergedUnit``).
+        stored: the dead letters of earlier units, whose reports were lost with an attempt that broke off.
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)
     rejected: list[Rejection] = field(default_factory=list)
     stopped: Mapping[str, str] = field(default_factory=dict)
     omitted: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stored: int = 0
 
 
 class UnitWriter:

@@ -9,8 +9,10 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
+from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed, replayed
+from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.replay import replay_into
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
@@ -305,3 +307,25 @@ def test_keys_and_arrays_that_bigquery_cannot_hold_become_dead_letters_and_the_o
 
 def _reasons(scenario: Scenario) -> list[tuple[str, str]]:
     return [(file.table, reason) for file in DeadLetters(str(scenario.dead_letters)).files() for reason in file.reasons]
+
+
+@pytest.mark.parametrize("mode", ["append-only", "changelog"])
+@pytest.mark.parametrize(
+    ("owner", "method"), [(CommitLog, "enter"), (BigQueryWriter, "commit"), (CommitLog, "committed")]
+)
+def test_dead_letters_of_a_micro_batch_that_was_killed_before_its_report_are_counted_once(
+    double_scenario: MakeScenario, bigquery_double: BigQueryDouble, mode: str, owner: type, method: str
+) -> None:
+    scenario = double_scenario(mode)
+    bigquery_double.refuse("Name", "bad", "this is no name")
+    scenario.maker.seal(
+        *(record(START + n * SECOND, [n], values={"Name": name}) for n, name in enumerate(["a", "bad", "b", "bad"], 1))
+    )
+    with sized(part=1, slice_bytes=1):
+        with scenario.sink() as sink:
+            at(owner, method, after=True)(sink)
+        assert report_of(scenario.maker.spool, "bigquery").refused == 0
+        scenario.run()
+    assert [number for number, _ in dead_letters_of(scenario)] == [2, 4]
+    report = report_of(scenario.maker.spool, "bigquery")
+    assert (report.refused, report.events) == (2, 2)
