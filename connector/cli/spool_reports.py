@@ -9,6 +9,7 @@ from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import backfills, healing
+from connector.spool.consumers import Consumer
 from connector.spool.gaps import gaps
 from connector.spool.late_store import late_report
 from connector.spool.reading import Spool, while_pruned
@@ -31,11 +32,12 @@ def _spool_report(spool: Spool) -> Report:
         header = spool.header()
     except FileNotFoundError as error:
         raise SpoolError(f"there is no spool at {spool.path}", hint="`spanner-cdc read CONFIG` creates one.") from error
+    known = consumers.consumers(spool)  # before the newest epoch, which one may be done with as soon as it is sealed
     floor, latest = spool.floor(), spool.latest()
     epochs = list(spool.summaries(floor, latest))
     watermark = epochs[-1].watermark_high if epochs else header.start - 1
     newest = next(spool.manifests(latest, latest)) if latest else None
-    known = consumers.consumers(spool)
+    identities = {epoch.epoch: epoch.identity for epoch in epochs}
     behind = _rows_after({consumer.epoch for consumer in known}, epochs)
     filled = backfills(spool)
     equal = {consumer.consumer: equal_tables(spool, consumer.consumer) for consumer in known}
@@ -73,6 +75,7 @@ def _spool_report(spool: Spool) -> Report:
                 "behind_epochs": latest - consumer.epoch,
                 "behind_rows": behind[consumer.epoch],
                 "updated": format_rfc3339(consumer.updated),
+                **_stray(consumer, latest, identities.get(consumer.epoch, "")),
                 **incompleteness(spool, consumer.consumer),
             }
             for consumer in known
@@ -89,6 +92,10 @@ def _spool_report(spool: Spool) -> Report:
             for epoch in epochs
         ],
     }
+
+
+def _stray(consumer: Consumer, latest: int, identity: str) -> Report:
+    return {"of_another_copy": True} if consumers.is_stray(consumer, latest, identity) else {}
 
 
 def _late_records(spool: Spool) -> Report:
@@ -137,9 +144,8 @@ def spool_text(report: Report) -> str:
     assert isinstance(filled, list)
     lines += [line for one in filled for line in lines_of(one)]
     lines += [
-        f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']},"
-        f" {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind, since {consumer['updated']}"
-        f"{lacking(consumer)}"
+        f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']}{_behind(consumer)},"
+        f" since {consumer['updated']}{lacking(consumer)}"
         for consumer in known
     ] or ["  no consumer is registered: nothing is pruned"]
     lines += [
@@ -148,3 +154,9 @@ def spool_text(report: Report) -> str:
         for epoch in epochs[-_SHOWN_EPOCHS:]
     ]
     return "\n".join(lines)
+
+
+def _behind(consumer: Report) -> str:
+    if consumer.get("of_another_copy"):
+        return " of another copy of this spool"
+    return f", {consumer['behind_epochs']} epochs and {consumer['behind_rows']} rows behind"

@@ -120,6 +120,17 @@ def withdraw(spool: Spool, name: str) -> None:
     spool.storage.delete(_path(name))
 
 
+def is_stray(consumer: Consumer, newest: int, identity: str) -> bool:
+    """True if the epoch that a consumer is done with is of another copy of the spool. Pure.
+
+    Args:
+        consumer: the consumer.
+        newest: the spool's newest epoch, found after the consumer.
+        identity: that of the spool's epoch of that number; empty if it is not known, because it is pruned.
+    """
+    return consumer.epoch > newest or (identity != "" and consumer.at not in ("", identity))
+
+
 @contextmanager
 def claimed(spool: Spool, name: str) -> Iterator[Callable[[], None]]:
     """Holds the consumer's name for this process; yields a check that raises SpoolInUseError once it is held no more.

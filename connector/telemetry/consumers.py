@@ -10,7 +10,7 @@ from connector.core.health.retries import Retry
 from connector.core.late_records import LateReport
 from connector.errors import SpoolError
 from connector.spool.backfill.completeness import incomplete_tables
-from connector.spool.consumers import consumers
+from connector.spool.consumers import Consumer, consumers, is_stray
 from connector.spool.destinations import destination_of
 from connector.spool.late_store import late_report
 from connector.spool.reading import Spool
@@ -23,9 +23,11 @@ from connector.telemetry.retrying import Heard, retries_of_others
 class ConsumerState:
     """A consumer, the last epoch that it is done with, and that epoch's watermark; 0 if it is not known.
 
+    ``at`` is the identity of that epoch; empty if it is not known.
+
     ``recorded`` is when it recorded that, in Unix nanoseconds; 0 if it is not known. ``destination`` is where a sink
     delivers; empty if it is not known. ``incomplete`` are the tables that lack what was committed before the sink
-    started, each with that timestamp.
+    started, each with that timestamp. ``is_stray`` says that its epoch is of another copy of the spool.
     """
 
     name: str
@@ -34,6 +36,8 @@ class ConsumerState:
     destination: str = ""
     incomplete: Mapping[str, int] = field(default_factory=dict)
     recorded: int = 0
+    at: str = ""
+    is_stray: bool = False
 
 
 def delivered(one: ConsumerState, metrics: ReaderMetrics) -> int:
@@ -70,10 +74,10 @@ class ConsumerStates:
             self.missing = late_report(self._spool)
             self.refused = refused_daemon(self._spool, files)
             self.retries = tuple(retries_of_others(self._spool, time.time_ns(), files, tidy=True, heard=self._heard))
-            before = {(state.name, state.epoch): state for state in self.known if state.watermark}
+            before = {(state.name, state.epoch, state.at): state for state in self.known if state.watermark}
             self.known = tuple(
                 replace(
-                    before.get((one.consumer, one.epoch)) or self._state(one.consumer, one.epoch),
+                    before.get((one.consumer, one.epoch, one.at)) or self._state(one),
                     incomplete=self._incomplete(one.consumer),
                     recorded=one.updated,
                 )
@@ -81,9 +85,13 @@ class ConsumerStates:
             )
             self._complete &= {one.name for one in self.known}
 
-    def _state(self, name: str, epoch: int) -> ConsumerState:
-        destination = next((one.destination for one in self.known if one.name == name), "")
-        return ConsumerState(name, epoch, self._at(epoch), destination or self._destination(name))
+    def _state(self, one: Consumer) -> ConsumerState:
+        name = one.consumer
+        destination = next((state.destination for state in self.known if state.name == name), "")
+        watermark, strays = self._at(one)
+        return ConsumerState(
+            name, one.epoch, watermark, destination or self._destination(name), at=one.at, is_stray=strays
+        )
 
     def _incomplete(self, name: str) -> Mapping[str, int]:
         """The tables that are incomplete before its start; of a consumer without any, the spool is not asked again."""
@@ -100,14 +108,19 @@ class ConsumerStates:
             return str(found) if found else ""
         return ""
 
-    def _at(self, epoch: int) -> int:
-        """The watermark of an epoch. That of the slowest consumer is pruned, and the next one begins there."""
+    def _at(self, one: Consumer) -> tuple[int, bool]:
+        """The watermark of a consumer's epoch, and whether that is of another copy.
+
+        That of the slowest consumer is pruned, and the next one begins there.
+        """
         with suppress(SpoolError, OSError):
             try:
-                return self._spool.manifest(epoch).watermark_high
+                found = self._spool.manifest(one.epoch)
             except FileNotFoundError:
-                return self._low(max(epoch + 1, self._spool.floor()))  # a consumer that advances is read late
-        return 0
+                watermark = self._low(max(one.epoch + 1, self._spool.floor()))  # a consumer that advances is read late
+                return watermark, not watermark and is_stray(one, self._spool.latest(), "")
+            return found.watermark_high, is_stray(one, found.epoch, found.identity)
+        return 0, False
 
     def _low(self, epoch: int) -> int:
         try:

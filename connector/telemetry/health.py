@@ -30,7 +30,13 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         metrics.state(),
         watermark,
         [
-            ConsumerLag(one.name, delivered(one, metrics), max(metrics.newest_epoch - one.epoch, 0), one.recorded)
+            ConsumerLag(
+                one.name,
+                delivered(one, metrics),
+                max(metrics.newest_epoch - one.epoch, 0),
+                one.recorded,
+                one.is_stray,
+            )
             for one in consumers.known
         ],
         metrics.spool_bytes or 0,

@@ -59,13 +59,15 @@ class ConsumerLag:
 
     ``watermark`` is the timestamp up to which all commits are delivered, in Unix nanoseconds; 0 while unknown. It is
     right before the first commit in the spool that is not delivered, or :attr:`Facts.spooled` if there is none.
-    ``recorded`` is when it last recorded its progress, in Unix nanoseconds; 0 if that is not known.
+    ``recorded`` is when it last recorded its progress, in Unix nanoseconds; 0 if that is not known. ``is_stray`` says
+    that it is done with an epoch of another copy of the spool: then it may lack what this copy has.
     """
 
     name: str
     watermark: int
     epochs_behind: int
     recorded: int = 0
+    is_stray: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,14 @@ def _of_lag(facts: Facts) -> Iterator[Alarm]:
 
 def _of_consumers(facts: Facts) -> Iterator[Alarm]:
     for consumer in facts.consumers:
+        if consumer.is_stray:
+            message = (
+                f"consumer {consumer.name} is done with an epoch of another copy of this spool, which was put back from"
+                " an older one: its lag is not known, and nothing is pruned"
+            )
+            hint = f"Restore the newer copy, or drop it: `spanner-cdc spool PATH --forget {consumer.name}`."
+            yield Alarm("consumer_of_another_copy", "ERROR", message, hint, consumer.name)
+            continue
         lag = facts.spooled - consumer.watermark
         if consumer.watermark and consumer.epochs_behind and lag > BEHIND:
             message = (

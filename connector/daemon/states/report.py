@@ -18,7 +18,7 @@ from connector.core.timestamps import SECOND, format_lag, format_rfc3339
 from connector.daemon.backfill_report import Report, described, incompleteness, lacking, rejected
 from connector.errors import SpoolError
 from connector.spool.backfill.records import backfills
-from connector.spool.consumers import consumers
+from connector.spool.consumers import consumers, is_stray
 from connector.spool.late_store import late_report
 from connector.spool.lifecycle import ErrorEvent, errors_of, late_stops, pause_of, state_of
 from connector.spool.reading import Spool, while_pruned
@@ -93,8 +93,7 @@ def status_of(spool: Spool, max_bytes: int, now: int | None = None, *, config: s
         "consumers": [
             {
                 "name": one.name,
-                "epochs_behind": one.epochs_behind,
-                "lag_seconds": round(max(facts.now - one.watermark, 0) / SECOND, 1),
+                **_lag(one, facts.now),
                 **_of_sink(reports.get(one.name, NOTHING)),
                 **incompleteness(spool, one.name),
             }
@@ -160,6 +159,13 @@ def _tables_of_newest(spool: Spool) -> dict[str, str]:
     return next(spool.manifests(latest, latest)).schema_keys if latest else {}
 
 
+def _lag(one: ConsumerLag, now: int) -> Report:
+    """The lag of a consumer; it is not known of one that is done with an epoch of another copy."""
+    if one.is_stray:
+        return {"of_another_copy": True}
+    return {"epochs_behind": one.epochs_behind, "lag_seconds": round(max(now - one.watermark, 0) / SECOND, 1)}
+
+
 def _of_sink(report: SinkReport) -> Report:
     """The newest published cut of a sink and its maintenance, as fields of its consumer."""
     found: Report = {}
@@ -183,12 +189,13 @@ def facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
 
 def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     state = _state_of(spool, now)
+    known = consumers(spool)  # before the newest epoch, which one may be done with as soon as it is sealed
     floor, latest = spool.floor(), spool.latest()
     epochs = list(spool.summaries(floor, latest)) if latest else []
     watermark = epochs[-1].watermark_high if epochs else _start(spool)
     complete = state.complete_at(now)
     spooled = max(watermark, complete)
-    known = consumers(spool)
+    identities = {one.epoch: one.identity for one in epochs}
     by_name = reports_of(spool)
     reports = [by_name.get(consumer.consumer, NOTHING) for consumer in known]
     refused = sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool))
@@ -197,7 +204,13 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         state,
         watermark,
         [
-            ConsumerLag(one.consumer, _delivered(epochs, one.epoch, spooled), max(latest - one.epoch, 0), one.updated)
+            ConsumerLag(
+                one.consumer,
+                _delivered(epochs, one.epoch, spooled),
+                max(latest - one.epoch, 0),
+                one.updated,
+                is_stray(one, latest, identities.get(one.epoch, "")),
+            )
             for one in known
         ],
         held_bytes(epochs),
@@ -268,8 +281,7 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         left = _for_people(retention["runway_seconds"])
         lines.append(f"  {used:.1%} of {whose} is used; data would be lost in {left}")
     lines += [
-        f"  consumer {consumer['name']}: {consumer['epochs_behind']} epochs behind the spool,"
-        f" {_for_people(consumer['lag_seconds'])} behind now{_completeness(consumer)}"
+        f"  consumer {consumer['name']}: {_behind(consumer)}{_completeness(consumer)}"
         f"{lacking(consumer)}{_maintenance(consumer)}"
         for consumer in _parts(report, "consumers")
     ]
@@ -285,6 +297,13 @@ def status_text(report: Report, *, with_errors: bool) -> str:
         newest = format_rfc3339(errors[-1].time)
         lines.append(f"  {len(errors)} errors are recorded, the newest at {newest}: --errors lists them")
     return "\n".join(lines)
+
+
+def _behind(consumer: Report) -> str:
+    """The lag of a consumer, in words."""
+    if consumer.get("of_another_copy"):
+        return "done with an epoch of another copy of the spool"
+    return f"{consumer['epochs_behind']} epochs behind the spool, {_for_people(consumer['lag_seconds'])} behind now"
 
 
 def _completeness(consumer: Report) -> str:

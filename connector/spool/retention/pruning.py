@@ -229,7 +229,7 @@ class SpoolRetention:
     def _is_stray(self, consumer: consumers.Consumer) -> bool:
         """True if the epoch that a consumer is done with is not this spool's: then it still needs this spool's."""
         one = self._epochs.find(consumer.epoch)
-        return consumer.epoch > self._newest or (one is not None and consumer.at not in ("", one.identity))
+        return consumers.is_stray(consumer, self._newest, one.identity if one is not None else "")
 
     def _delete(self, pruned: Sequence[EpochSummary]) -> None:
         """Deletes the files of epochs that are below the floor and no longer known here."""

@@ -1,5 +1,6 @@
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.cli.spool_reports import spool_report, spool_text
 from connector.core.epoch import IncompleteTransaction
-from connector.core.health.alarms import alarms
+from connector.core.health.alarms import Alarm, alarms
 from connector.core.health.states import StateRecord, StreamState, WatermarkHolder
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.states.report import facts_of as facts_of_spool
+from connector.daemon.states.report import status_of, status_text
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
 from connector.spool.late_store import LateStore
@@ -195,4 +198,28 @@ def test_a_lag_that_is_not_known_is_no_lag_of_0(tmp_path: Path) -> None:
     states.read()
     (lag,) = facts_of(metrics, states).consumers
     assert (lag.watermark, lag.epochs_behind) == (0, 2)
-    assert raised(metrics, states) == []
+    assert [alarm.name for alarm in raised(metrics, states)] == ["consumer_of_another_copy"]
+
+
+@pytest.mark.parametrize("epoch", [9, 10, 12])
+def test_a_consumer_of_another_copy_is_an_alarm_of_the_page_and_of_status(tmp_path: Path, epoch: int) -> None:
+    spool = spool_at(tmp_path)
+    sealed(writer_of(spool), 10)
+    write_state(spool, StateRecord(StreamState.RUNNING, NOW, seen=NOW))
+    states, metrics = ConsumerStates(spool), restarted(10)
+
+    def raised_once_done_with(at: str) -> Sequence[Alarm]:
+        consumers.record(spool, "files", epoch, now=NOW, at=at)
+        states.read()
+        of_page, of_status = raised(metrics, states), alarms(facts_of_spool(spool, 0, NOW))
+        found = [alarm for alarm in of_page if alarm.name != "consumer_behind"]
+        assert found == [alarm for alarm in of_status if alarm.name != "consumer_behind"]
+        return found
+
+    (alarm,) = raised_once_done_with(f"{format_rfc3339(AT + 99 * SECOND)}/other")
+    assert (alarm.name, alarm.severity, alarm.subject) == ("consumer_of_another_copy", "ERROR", "files")
+    text = status_text(status_of(spool, 0, NOW), with_errors=False)
+    assert "consumer files: done with an epoch of another copy of the spool" in text
+    assert f"consumer files: done with epoch {epoch} of another copy of this spool" in spool_text(spool_report(spool))
+    if epoch <= 10:
+        assert raised_once_done_with(spool.manifest(epoch).identity) == []

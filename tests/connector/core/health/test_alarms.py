@@ -106,6 +106,11 @@ def test_what_is_unknown_raises_no_alarm() -> None:
             "behind the spool, and has recorded nothing since",
         ),
         (
+            replace(WELL, consumers=[ConsumerLag("files", NOW, 0, is_stray=True)]),
+            "consumer_of_another_copy",
+            "consumer files is done with an epoch of another copy of this spool",
+        ),
+        (
             replace(WELL, refused=RefusedDaemon("host", 7, NOW - SECOND)),
             "second_daemon",
             "a second daemon (process 7 on host) was refused this spool",
