@@ -314,7 +314,7 @@ class _Incompleteness:
 
     @cached_property
     def _losses(self) -> Sequence["_Loss"]:
-        return [*self._before_start(), *self._gaps(), *self._came_late()]
+        return [*self._before_start(), *self._gaps(), *self._came_late(), *self._without_dead_letters()]
 
     def _before_start(self) -> Iterator["_Loss"]:
         """The loss of what was committed before the sink's start."""
@@ -344,6 +344,11 @@ class _Incompleteness:
                     late.last + 1,
                     f"changes between {low} and {high} came late or never: they were not delivered",
                 )
+
+    def _without_dead_letters(self) -> Iterator["_Loss"]:
+        """The changes of tables that were stopped, and continue without their dead letters."""
+        for table, up_to in self.report.lacking.items():
+            yield _Loss({table}, 0, up_to + 1, "it was stopped, and continues without its dead letters of then")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class SinkReport(BaseModel):
         dead_letters: the root of the sink's dead-letter store, a whole path or URL, since a start without any left;
             empty if it is not known.
         stopped: why a table is stopped, by its name in the source.
+        lacking: the commit timestamp up to which a table that was stopped lacks changes, because its dead letters were
+            removed, or not found, and it continues without them.
         incomplete: rows that were delivered without columns, because Spanner no longer keeps them as of their commit
             (``source.complete_rows``).
         batches: micro-batches that were delivered.
@@ -85,6 +87,7 @@ class SinkReport(BaseModel):
     replayed: int = Field(default=0, ge=0)
     dead_letters: str = ""
     stopped: dict[str, str]
+    lacking: dict[str, Timestamp] = Field(default_factory=dict)
     incomplete: int = Field(default=0, ge=0)
     batches: int = Field(default=0, ge=0)
     events: int = Field(default=0, ge=0)
@@ -119,6 +122,15 @@ class SinkReport(BaseModel):
             return self.model_copy(update={"stopped": stopped})
         counted = {"refused": self.refused + refused, "incomplete": self.incomplete + incomplete}
         return self.model_copy(update={**counted, "first": first, "stopped": stopped})
+
+    def lacks(self, tables: Iterable[str], up_to: int) -> "SinkReport":
+        """The report after stopped tables have continued without their dead letters, up to a commit timestamp."""
+        lacking = {table: max(up_to, self.lacking.get(table, up_to)) for table in tables}
+        return self.model_copy(update={"lacking": {**self.lacking, **lacking}})
+
+    def found(self, table: str) -> "SinkReport":
+        """The report after dead letters of a table are found again, and are written."""
+        return self.model_copy(update={"lacking": {one: at for one, at in self.lacking.items() if one != table}})
 
     def restarted(self, now: int, why: str = "") -> "SinkReport":
         """The report after a restart of the sink's process, and the error before."""

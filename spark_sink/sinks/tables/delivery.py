@@ -85,6 +85,7 @@ class TablesDelivery(Delivery):
         found = written.merged
         if not found.events:
             return ""
+        stopped.record(self.feed.stream, found.first)
         stopped.stop(written.stopped)
         waiting = stopped.put(found.events, found.first, found.last)
         found_of_tables = []

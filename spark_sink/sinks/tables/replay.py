@@ -19,6 +19,7 @@ from connector.config.loading import Config
 from connector.core.filters import RecordFilter
 from connector.spool.backfill.records import backfills, unfinished_tables
 from connector.spool.reading import Spool
+from connector.spool.sink_report import report_of, write_report
 from spark_sink.errors import SinkError, TableError, TableNameError
 from spark_sink.sinks.shared.dead_letters import Moved, Replay
 from spark_sink.sinks.shared.feed import Feed
@@ -92,6 +93,7 @@ class TablesReplay:
         self._rejected: dict[tuple[str, str], str] = {}
         self._applied: dict[tuple[str, str], int] = {}
         self._written: set[str] = set()
+        self._late: set[str] = set()
         self._stopped: dict[str, set[str]] = {}
 
     def send(self, name: str, rows: pa.RecordBatch) -> Rejections | Moved | None:
@@ -157,6 +159,7 @@ class TablesReplay:
         rejected = self._rows[name.partition("_")[0]].send(rows, tombstones)
         if not rejected:
             self._written.add(table)
+            self._late.add(table)
             self._stopped_files(table).discard(name)
         return rejected
 
@@ -164,6 +167,8 @@ class TablesReplay:
         """A table is no longer stopped once the last dead letter is written that it was stopped with."""
         if table in self._written and not (left and self._stopped_files(table)):
             self._spools.resume(table)
+        if table in self._late and not left:
+            write_report(self._spool, self._sink.name, report_of(self._spool, self._sink.name).found(table))
 
     def _stopped_files(self, table: str) -> set[str]:
         """The names of the files with dead letters of a stopped table that are not written yet."""

@@ -17,7 +17,7 @@ from connector import log
 from connector.errors import SpannerCdcError
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
-from connector.spool.sink_report import report_of
+from connector.spool.sink_report import report_of, write_report
 from spark_sink.sinks.shared.dead_letters import DeadLetters, folder_of
 
 _FILE_BYTES = 8 * 1024 * 1024
@@ -45,6 +45,8 @@ class StoppedTables:
 
     def __init__(self, spool: Spool, consumer: str, dead_letters: DeadLetters) -> None:
         self._spool = spool
+        self._consumer = consumer
+        self._is_recorded = False
         self._dead_letters = dead_letters
         self._prefix = f"{spool.header().spool_id}{STOPPED}"
         self._folders = set(dead_letters.folders(self._prefix))
@@ -52,11 +54,11 @@ class StoppedTables:
         reported = {table: why for table, why in found.items() if not why.startswith(ROWS_KEPT)}
         self._reasons = {table: why for table, why in reported.items() if folder_of(table) in self._folders}
         self.resumed = frozenset(reported) - self._reasons.keys()
-        """Tables that were stopped, and whose dead letters were removed."""
+        """Tables that were stopped, and whose dead letters were removed or are not found: see :meth:`record`."""
         for table in sorted(self.resumed):
             self._say(
-                f"table {table} continues: there are no dead letters of it at {dead_letters.root} any more. If they"
-                f" were not replayed, `spanner-cdc backfill --table {table}` brings its rows",
+                f"table {table} continues: there are no dead letters of it at {dead_letters.root} any more. It lacks"
+                f" their changes until `spanner-cdc backfill --table {table}` brings its rows",
                 table,
                 "table_resumed",
                 logging.WARNING,
@@ -85,6 +87,20 @@ class StoppedTables:
                 "table_stopped",
                 logging.ERROR,
             )
+
+    def record(self, stream: Spool, first: int) -> None:
+        """Records that tables which continue without their dead letters are incomplete, before they are called resumed.
+
+        Args:
+            stream: the change stream's spool.
+            first: the first epoch of this spool that they have, or some other table has, without these.
+        """
+        if self._is_recorded or not self.resumed:
+            return
+        report = report_of(stream, self._consumer)
+        up_to = self._spool.manifest(first).watermark_high
+        write_report(stream, self._consumer, report.lacks(self.resumed, up_to))
+        self._is_recorded = True
 
     def put(self, tables: Iterable[str], first: int, last: int) -> Mapping[str, int]:
         """Writes the events of tables that are stopped as dead letters, durably; returns how many each table has.

@@ -34,6 +34,12 @@ def test_a_table_is_stopped_until_rows_of_it_are_taken() -> None:
     assert stopped.after(4, 0, {"Singers": ""}).stopped == {}
 
 
+def test_a_table_lacks_changes_up_to_the_last_timestamp_that_was_reported() -> None:
+    report = NOTHING.lacks(["A", "B"], 5).lacks(["A"], 4).lacks(["B"], 6)
+    assert report.lacking == {"A": 5, "B": 6}
+    assert report.found("A").lacking == {"B": 6}
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b'{"version":2}'])
 def test_a_damaged_report_is_replaced(spool: Spool, data: bytes) -> None:
     spool.storage.replace("consumers/bigquery.report", data)

@@ -126,7 +126,9 @@ def test_appended_dead_letters_that_a_start_has_not_found_are_written_after_late
     with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):
         sink.replay()
     assert appended(sink, "Singers") == [(2, 2), (4, 4)]
+    assert report_of(sink.spool, "tables").lacking.keys() == {"Singers"}
     assert sink.replay() == Replayed(sent=2)
+    assert report_of(sink.spool, "tables").lacking == {}
     assert sink.deliver(5) == "2 events to 2 tables"
     assert appended(sink, "Singers") == [(2, 2), (3, 3), (4, 4), (5, 5)]
 

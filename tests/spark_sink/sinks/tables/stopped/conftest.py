@@ -19,4 +19,10 @@ def destination(monkeypatch: pytest.MonkeyPatch) -> Destination:
 
 @pytest.fixture
 def scene(tmp_path: Path, destination: Destination) -> Scene:
+    """In mode merge."""
     return Scene(tmp_path, destination, format="delta")
+
+
+@pytest.fixture
+def appending(tmp_path: Path, destination: Destination) -> Scene:
+    return Scene(tmp_path, destination, format="parquet", mode="append")

@@ -1,7 +1,5 @@
 """Dead letters of a stopped table that has later epochs: a replay never counts them as written."""
 
-from pathlib import Path
-
 import pytest
 
 from spark_sink.dead_letters_command import Replayed
@@ -15,30 +13,8 @@ WHY = (
 )
 
 
-def away(scene: Scene) -> Path:
-    """Moves the dead letters away, as a volume that is not mounted."""
-    return Path(scene.store.root).rename(scene.path.with_name("aside"))
-
-
-def back(scene: Scene) -> None:
-    scene.path.with_name("aside").rename(scene.store.root)
-
-
-def overtake(scene: Scene) -> None:
-    """Singers stops at epoch 2, and has epoch 4 without its dead letters of 2 and 3."""
-    scene.deliver(1)
-    scene.to.failing = {"Singers"}
-    scene.deliver(2)
-    scene.deliver(3)
-    scene.to.failing.clear()
-    away(scene)
-    scene.restart()
-    scene.deliver(4)
-    back(scene)
-
-
 def test_they_stay_with_a_reason_while_later_ones_are_written(scene: Scene) -> None:
-    overtake(scene)
+    scene.overtake()
     scene.restart()
     scene.deliver(5, 6)
     assert scene.to.epochs() == [1, 4], "it is stopped again"
