@@ -137,17 +137,17 @@ def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: 
     return 1 if done.rejected or done.waiting or done.changed else 0
 
 
-def _left(store: DeadLetters) -> int | None:
-    """The dead letters that a store has; None if a file cannot be read, which a replay of its table names."""
+def _left(store: DeadLetters) -> list[DeadLetterFile] | None:
+    """The files that a store has; None if one cannot be read, which a replay of its table names."""
     with suppress(SpannerCdcError):
-        return sum(file.count for file in store.files())
+        return store.files()
     return None
 
 
 def _record(config: Config, store: DeadLetters, spool: Spool, *, is_moved: bool) -> None:
     """Records what a store has left, and its root if it was moved; the locks of the sink are held."""
     if (left := _left(store)) is not None:
-        record_left(spool, config.sink.name, left)
+        record_left(spool, config.sink.name, store, left)
         if is_moved:
             record_root(spool, config.sink.name, store.root)
 

@@ -23,6 +23,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.replayed_spools import (
     check_root,
+    count_unreported,
     is_same_root,
     open_dead_letters,
     own_dead_letters,
@@ -43,7 +44,9 @@ def begin(config: Config) -> None:
     """
     spool, name = Spool.at(absolute(config.spool.path)), config.sink.name
     keep_destination(spool, name, destination_of(config))
-    _keep_root(spool, name, DeadLetters.of(sink_type(config.sink.type), config.sink))
+    store = DeadLetters.of(sink_type(config.sink.type), config.sink)
+    _keep_root(spool, name, store)
+    count_unreported(spool, name, store)
     by_minute, tables = starts_by_minute(config), config.source.tables
     keeps = RecordFilter(tables.include, tables.exclude).keeps
     start = keep_start(spool, name, config.sink.start, by_minute=by_minute, now=time.time_ns(), keeps=keeps)

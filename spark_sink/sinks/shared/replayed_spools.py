@@ -6,8 +6,8 @@ A sink records the root of its store in its report, because ``sink.dead_letters`
 dead letters, another root is refused, unless all of them are there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,8 @@ from connector.spool.consumers import find, replay_lock, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import SinkReport, report_of, write_report
 from connector.spool.storage.locations import unbilled
-from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.errors import SinkError
+from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters
 from spark_sink.sinks.shared.feed import existing_spool
 
 
@@ -107,21 +108,57 @@ def held(spool: Spool, config: Config) -> Iterator[ReplayedSpools]:
         yield ReplayedSpools(spools, consumer, ended)
 
 
-def record_left(spool: Spool, consumer: str, left: int) -> None:
+def record_left(spool: Spool, consumer: str, store: DeadLetters, files: Sequence[DeadLetterFile]) -> None:
     """Records how many dead letters a sink still has; the caller holds its locks.
+
+    Those of its spools count, even if no report has them.
 
     Args:
         spool: the change stream's.
         consumer: the sink's name.
-        left: the dead letters in its store, however the others went.
+        store: its dead-letter store.
+        files: all files of that, however the others went.
 
     Raises:
         SpoolError: a report cannot be read or written.
     """
     report = report_of(spool, consumer)
-    replayed = max(_rejected(spool, consumer, report) - left, 0)
-    if replayed != report.replayed:
-        write_report(spool, consumer, report.model_copy(update={"replayed": replayed}))
+    left, rejected = sum(file.count for file in files), _rejected(spool, consumer, report)
+    missing = max(_reportable(spool, consumer, store, files) - rejected, 0) if left > rejected else 0
+    replayed = max(rejected + missing - left, 0)
+    if missing or replayed != report.replayed:
+        counted = {"refused": report.refused + missing, "replayed": replayed}
+        write_report(spool, consumer, report.model_copy(update=counted))
+
+
+def count_unreported(spool: Spool, consumer: str, store: DeadLetters) -> None:
+    """Counts the dead letters of a sink that reports none, though its store has some; the caller holds its lock.
+
+    Raises:
+        SpoolError: a report cannot be read or written.
+    """
+    if open_dead_letters(spool, consumer):
+        return
+    with suppress(SinkError):  # whoever sends them, or adds some, meets the error
+        prefixes = _prefixes(spool)
+        if store.folders(*prefixes) and (missing := _reportable(spool, consumer, store, store.files(None, *prefixes))):
+            report = report_of(spool, consumer)
+            write_report(spool, consumer, report.model_copy(update={"refused": report.refused + missing}))
+
+
+def _reportable(spool: Spool, consumer: str, store: DeadLetters, files: Iterable[DeadLetterFile]) -> int:
+    """The dead letters of a sink's spools, except for those of a micro-batch that it will repeat and report."""
+    try:
+        spools = ReplayedSpools([spool, *(one.spool for one in backfills(spool))], consumer)
+    except FileNotFoundError:  # there is no spool
+        return 0
+    found = 0
+    for file in files:
+        if spools.has(file.name):
+            with suppress(FileNotFoundError, SinkError):
+                rows, _ = store.read(file)
+                found += 0 if not rows.num_rows or spools.will_repeat(file.name, rows) else rows.num_rows
+    return found
 
 
 def open_dead_letters(spool: Spool, consumer: str) -> int:
@@ -141,8 +178,7 @@ def own_dead_letters(spool: Spool, store: DeadLetters) -> int:
         SpoolError: a backfill cannot be read.
         SinkError: the store cannot be read.
     """
-    spools = [spool, *(one.spool for one in backfills(spool))]
-    return sum(file.count for file in store.files(None, *(f"{one.header().spool_id}_" for one in spools)))
+    return sum(file.count for file in store.files(None, *_prefixes(spool)))
 
 
 def check_root(spool: Spool, consumer: str, store: DeadLetters) -> None:
@@ -179,6 +215,11 @@ def record_root(spool: Spool, consumer: str, root: str) -> None:
     report = report_of(spool, consumer)
     if report.dead_letters != root:
         write_report(spool, consumer, report.model_copy(update={"dead_letters": root}))
+
+
+def _prefixes(spool: Spool) -> list[str]:
+    """The beginnings of the names of files of a change stream's spool, and of its backfills."""
+    return [f"{one.header().spool_id}_" for one in (spool, *(one.spool for one in backfills(spool)))]
 
 
 def _rejected(spool: Spool, consumer: str, report: SinkReport) -> int:
