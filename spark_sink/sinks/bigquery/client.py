@@ -62,6 +62,7 @@ class ExistingTable:
     ``clustering`` holds the columns that it is clustered by; ``bytes`` is its size, None where it is not known.
     ``collated`` holds the columns, in small letters, whose texts are compared without regard to case.
     ``expires`` and ``requires_filter`` say whether BigQuery deletes old partitions, and refuses queries of all.
+    ``with_default`` holds the columns, in small letters, that a statement need not name though they are NOT NULL.
     """
 
     fields: dict[str, Field]
@@ -72,6 +73,7 @@ class ExistingTable:
     collated: frozenset[str] = frozenset()
     expires: bool = False
     requires_filter: bool = False
+    with_default: frozenset[str] = frozenset()
 
     def lacks(self, table: BigQueryTable) -> list[Field]:
         """The columns of a table that this one does not have."""
@@ -137,6 +139,7 @@ class BigQueryClient:
             collated,
             expires,
             bool(found.require_partition_filter),
+            frozenset(field.name.lower() for field in found.schema if field.default_value_expression),
         )
 
     def names(self, dataset: str) -> list[str]:
@@ -395,6 +398,7 @@ def _field(field: bigquery.SchemaField) -> Field:
         field.mode == "REPEATED",
         field.mode == "REQUIRED",
         tuple(_field(inner) for inner in field.fields),
+        tuple(int(each) for each in (field.max_length, field.precision, field.scale) if each is not None),
     )
 
 

@@ -2,11 +2,11 @@
 
 from spark_sink.sinks.bigquery.tables.table import TableColumn
 
-_WHOLE_AND_FRACTION = {"NUMERIC": (29, 9), "BIGNUMERIC": (38, 38)}
+WHOLE_AND_FRACTION = {"NUMERIC": (29, 9), "BIGNUMERIC": (38, 38)}
 """The digits before and after the point; BIGNUMERIC's partial 39th digit before it is not used."""
 
 DIGITS = {
-    name: rf"-?[0-9]{{1,{whole}}}(\.[0-9]{{1,{fraction}}})?" for name, (whole, fraction) in _WHOLE_AND_FRACTION.items()
+    name: rf"-?[0-9]{{1,{whole}}}(\.[0-9]{{1,{fraction}}})?" for name, (whole, fraction) in WHOLE_AND_FRACTION.items()
 }
 """The patterns of the texts that fit these types. Arrow's conversion of a longer text may wrap around without error."""
 

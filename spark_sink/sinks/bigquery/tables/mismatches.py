@@ -11,6 +11,7 @@ dropped, or given a wider type.
 from collections.abc import Iterable, Iterator, Mapping
 
 from spark_sink.sinks.bigquery.client import ExistingTable
+from spark_sink.sinks.bigquery.rows.reasons import WHOLE_AND_FRACTION
 from spark_sink.sinks.bigquery.tables.table import IS_DELETED, METADATA, BigQueryTable, Field
 
 _WIDER: Mapping[str, frozenset[str]] = {
@@ -28,18 +29,8 @@ def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
         table: as it should be.
         existing: as it is.
     """
-    fixed = _names((*existing.primary_key, *existing.clustering))
-    others = {column.field.name for column in table.columns if not column.is_key}
-    for field in table.fields:
-        there = existing.fields.get(field.name.lower())
-        if there is not None and (there.type, there.repeated) != (field.type, field.repeated):
-            way = _recreated(name) if field.name.lower() in fixed else _retyped(name, table, there, field)
-            yield f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}: {way}"
-        elif there is not None and there.required and field.name in others:
-            yield (
-                f"column {field.name} cannot be NULL in BigQuery, and a change may lack it:"
-                f" ALTER TABLE `{name}` ALTER COLUMN {there.name} DROP NOT NULL"
-            )
+    yield from _of_columns(name, table, existing)
+    yield from _of_others(name, table, existing)
     for key in table.primary_key:
         if key.lower() in existing.collated:
             way = _recreated(name)
@@ -57,6 +48,53 @@ def mismatches(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
         yield f"its {METADATA} {lacks} the field {IS_DELETED} of tables without a key: {_recreated(name)}"
 
 
+def _of_columns(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
+    fixed = _names((*existing.primary_key, *existing.clustering))
+    others = {column.field.name for column in table.columns if not column.is_key}
+    for field in table.fields:
+        there = existing.fields.get(field.name.lower())
+        if there is None:
+            continue
+        is_fixed = field.name.lower() in fixed
+        if (there.type, there.repeated) != (field.type, field.repeated) or _is_narrower(table, there, is_fixed):
+            way = _recreated(name) if is_fixed else _retyped(name, table, there, field)
+            yield f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}: {way}"
+        elif there.required and field.name in others:
+            yield f"column {field.name} cannot be NULL in BigQuery, and a change may lack it: {_nullable(name, there)}"
+
+
+def _of_others(name: str, table: BigQueryTable, existing: ExistingTable) -> Iterator[str]:
+    """The columns of others that a new row must have. Requests with rows do not ask for the defaults of columns."""
+    own = {field.name.lower() for field in table.fields}
+    if table.primary_key or table.keeps_deleted:
+        own |= _names(existing.primary_key)  # another key is a reason of its own
+    if table.is_loaded:
+        own |= existing.with_default
+    for column, there in existing.fields.items():
+        if there.required and column not in own:
+            yield f"column {there.name} cannot be NULL in BigQuery, and Spanner has none: {_nullable(name, there)}"
+
+
+def _is_narrower(table: BigQueryTable, there: Field, is_fixed: bool) -> bool:  # noqa: FBT001
+    """True if the parameters of a column's type exclude values that the type itself can hold.
+
+    BigQuery rounds numbers to them. A longer text is one rejected row where rows are sent, but the end of a MERGE with
+    all its rows. Where the column is fixed, that end has the same repair as a stopped table, and may never come: a key
+    is often as long as in Spanner.
+    """
+    if not there.parameters:
+        return False
+    if there.type not in WHOLE_AND_FRACTION:
+        return table.is_loaded and not is_fixed
+    precision, scale = (*there.parameters, 0)[:2]
+    whole, fraction = WHOLE_AND_FRACTION[there.type]
+    return precision - scale < whole or scale < fraction
+
+
+def _nullable(name: str, there: Field) -> str:
+    return f"ALTER TABLE `{name}` ALTER COLUMN {there.name} DROP NOT NULL"
+
+
 def _keeps_deleted(table: BigQueryTable, existing: ExistingTable) -> bool:
     """True if the existing table marks its row when it is deleted; a column that it lacks is added as it should be."""
     there = existing.fields.get(METADATA)
@@ -71,7 +109,8 @@ def _recreated(name: str) -> str:
 
 
 def _retyped(name: str, table: BigQueryTable, there: Field, field: Field) -> str:
-    if not (there.repeated or field.repeated) and field.type in _WIDER.get(there.type, ()):
+    is_wider = field.type == there.type or field.type in _WIDER.get(there.type, ())
+    if is_wider and not (there.repeated or field.repeated):
         return f"ALTER TABLE `{name}` ALTER COLUMN {there.name} SET DATA TYPE {field.type}"
     until = " until they are written again (or the table is backfilled, once there is a backfill)"
     return (

@@ -88,19 +88,26 @@ class BigQueryTarget:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of BigQuery, or a field of one; ``type`` is a name of GoogleSQL, ``fields`` those of a STRUCT."""
+    """A column of BigQuery, or a field of one; ``type`` is a name of GoogleSQL, ``fields`` those of a STRUCT.
+
+    ``parameters`` are those of the type, as in NUMERIC(12, 2): precision and scale, or the longest length. The sink
+    creates no column with any.
+    """
 
     name: str
     type: str
     repeated: bool = False
     required: bool = False
     fields: tuple["Field", ...] = ()
+    parameters: tuple[int, ...] = ()
 
     @property
     def type_text(self) -> str:
         """Its type in SQL."""
         inner = ", ".join(f"{field.name} {field.type_text}" for field in self.fields)
         text = f"{self.type}<{inner}>" if inner else self.type
+        if self.parameters:
+            text = f"{text}({', '.join(map(str, self.parameters))})"
         return f"ARRAY<{text}>" if self.repeated else text
 
 
@@ -173,6 +180,11 @@ class BigQueryTable:
     def fields(self) -> tuple[Field, ...]:
         """All columns, the source's first."""
         return (*(column.field for column in self.columns), *self.metadata)
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if load jobs and MERGE statements write it, rather than requests with rows."""
+        return self.keeps_deleted or self.metadata == METADATA_OF["merge-load"]
 
     @property
     def keeps_deleted(self) -> bool:

@@ -10,7 +10,7 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
-from spark_sink.sinks.bigquery.client import ExistingTable
+from spark_sink.sinks.bigquery.client import ExistingTable, _field
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
 from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions, Field, Mode, bigquery_table
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import Delivered, Scenario, ids_of
@@ -147,6 +147,79 @@ def test_a_column_that_cannot_be_null_is_not_kept_but_a_key_may_be_so(mode: Mode
         "column Name cannot be NULL in BigQuery, and a change may lack it: ALTER TABLE `p.d.T` ALTER COLUMN Name DROP"
         " NOT NULL"
     )
+
+
+COLUMNS = [
+    KEY,
+    DECIMAL,
+    ColumnType("Name", '{"code":"STRING"}', False, 2),
+    ColumnType("Data", '{"code":"BYTES"}', False, 4),
+    ColumnType("Prices", '{"code":"ARRAY","array_element_type":{"code":"NUMERIC"}}', False, 5),
+]
+
+
+def reasons_beside(mode: Mode, *others: bigquery.SchemaField) -> list[str]:
+    """The reasons why a table cannot be written that has these columns, as REST shows them, beside or for its own."""
+    table = bigquery_table(TableSchema.of("T", COLUMNS), BigQueryTableOptions("d", mode))
+    shown = [bigquery.SchemaField.from_api_repr(other.to_api_repr()) for other in others]
+    fields = {field.name.lower(): field for field in (*table.fields, *map(_field, shown))}
+    defaults = frozenset(other.name.lower() for other in others if other.default_value_expression)
+    return list(mismatches("p.d.T", table, ExistingTable(fields, table.primary_key, None, with_default=defaults)))
+
+
+@pytest.mark.parametrize("mode", ["merge", "merge-load", "append-only", "changelog"])
+def test_a_column_that_rounds_is_not_written(mode: Mode) -> None:
+    (reason,) = reasons_beside(mode, bigquery.SchemaField("Number", "NUMERIC", precision=12, scale=2))
+    assert reason == (
+        "column Number is NUMERIC(12, 2) in BigQuery, and would be NUMERIC: ALTER TABLE `p.d.T` ALTER COLUMN Number SET"
+        " DATA TYPE NUMERIC"
+    )
+    (reason,) = reasons_beside(mode, bigquery.SchemaField("Number", "NUMERIC", precision=10))
+    assert reason.startswith("column Number is NUMERIC(10) in BigQuery")
+    repeated = bigquery.SchemaField("Prices", "NUMERIC", mode="REPEATED", precision=12, scale=2)
+    (reason,) = reasons_beside(mode, repeated)
+    assert "ARRAY<NUMERIC(12, 2)>" in reason
+    assert "RENAME COLUMN Prices TO Prices_before" in reason
+    assert not reasons_beside(mode, bigquery.SchemaField("Number", "NUMERIC", precision=38, scale=9))
+
+
+@pytest.mark.parametrize("kind", ["Name STRING", "Data BYTES"])
+def test_a_column_of_short_texts_is_not_merged_by_statements_which_one_longer_text_ends(kind: str) -> None:
+    name, _, type_name = kind.partition(" ")
+    short = bigquery.SchemaField(name, type_name, max_length=3)
+    (reason,) = reasons_beside("merge-load", short)
+    assert reason == (
+        f"column {name} is {type_name}(3) in BigQuery, and would be {type_name}: ALTER TABLE `p.d.T`"
+        f" ALTER COLUMN {name} SET DATA TYPE {type_name}"
+    )
+    for mode in ("merge", "append-only", "changelog"):
+        assert not reasons_beside(mode, short), "a longer one is a dead letter, alone"
+
+
+def test_a_key_of_texts_may_be_short_but_one_of_numbers_must_not_round() -> None:
+    for kind, short, count in (
+        ("STRING", Field("Id", "STRING", parameters=(36,)), 0),
+        ("NUMERIC", Field("Id", "NUMERIC", parameters=(12, 2)), 1),
+    ):
+        table = bigquery_table(
+            TableSchema.of("T", [ColumnType("Id", f'{{"code":"{kind}"}}', True, 1)]),
+            BigQueryTableOptions("d", "merge-load"),
+        )
+        found = list(mismatches("p.d.T", table, ExistingTable({"id": short}, ("Id",), None)))
+        assert len(found) == count
+        assert all("drop the table there" in reason for reason in found), "the type of a key's column is fixed"
+
+
+@pytest.mark.parametrize("mode", ["merge", "merge-load", "append-only", "changelog"])
+def test_a_column_of_others_may_be_null_or_have_a_default_where_that_is_used(mode: Mode) -> None:
+    assert not reasons_beside(mode, bigquery.SchemaField("tenant", "STRING"))
+    (reason,) = reasons_beside(mode, bigquery.SchemaField("tenant", "STRING", mode="REQUIRED"))
+    assert reason == (
+        "column tenant cannot be NULL in BigQuery, and Spanner has none: ALTER TABLE `p.d.T` ALTER COLUMN tenant DROP"
+        " NOT NULL"
+    )
+    default = bigquery.SchemaField("tenant", "STRING", mode="REQUIRED", default_value_expression="'a'")
+    assert bool(reasons_beside(mode, default)) == (mode != "merge-load")
 
 
 def test_a_table_whose_key_has_a_collation_is_not_merged_into() -> None:
