@@ -1,13 +1,14 @@
 """The backfills that are due: those that are not finished, and new ones."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from connector.check.backfilled_tables import tables_of
 from connector.check.starts import start_after
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.daemon.backfill_recorder import BackfillRecorder
-from connector.errors import ConfigurationError, SpoolError
+from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.spool.backfill.documents import Backfill
@@ -34,6 +35,18 @@ def due_at_start(recorder: BackfillRecorder) -> list[Backfill]:
     if not unfinished and all(one.document.is_repair for one in known):
         due.append(recorder.first(tables_of(recorder.stream), after=len(known), why="start"))
     return [document for document in due if document.tables]
+
+
+def interrupted_repairs(spool: Spool) -> list[Backfill]:
+    """The repairs that are recorded and not done, and that no process delivers."""
+    found = []
+    for one in unfinished_of(backfills(spool)):
+        if one.document.is_repair and one.is_open:
+            with suppress(SpoolInUseError), sole_writer(one.spool):
+                found.append(one.document)
+    for document in found:
+        _log.info("a repair continues", action="a_backfill_continues", number=document.number)
+    return found
 
 
 def due_by_command(

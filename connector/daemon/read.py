@@ -18,7 +18,7 @@ from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_at_start
+from connector.daemon.due_backfills import due_at_start, interrupted_repairs
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import clock_compared
 from connector.daemon.states.daemon import living
@@ -125,7 +125,8 @@ async def read(
         stop: drains.
         metrics: the counters that are served, if others count there too.
         on_open: called with the change stream before anything is read.
-        on_backfill: called, before that, with each backfill that is not done; with ``source.backfill``.
+        on_backfill: called, before that, with each backfill that is not done; without
+            ``source.backfill`` with each repair that is not.
         range_reader: makes the reader of a range.
         on_reload: applies an edited configuration to what runs beside.
         until_now: whether Spanner's clock of now is the end, unless the configured end is before it.
@@ -195,9 +196,14 @@ async def read(
 async def _with_backfill(
     start: _Start, stream: OpenStream, config: Config, on_backfill: Callable[[Backfill], None]
 ) -> None:
-    """Withdraws a backfill or a repair that was only announced, and records the one that is due."""
+    """Withdraws a backfill or a repair that was only announced, and records the one that is due.
+
+    A repair that was interrupted continues, also without ``source.backfill``: a sink may wait for it.
+    """
     await in_thread(functools.partial(withdraw, start.spool))
     if config.source.backfill is None:
+        for document in await in_thread(functools.partial(interrupted_repairs, start.spool)):
+            on_backfill(document)
         return
     versions = await row_versions(stream.client, stream.dialect)
     recorder = BackfillRecorder(start.spool, start.header, stream, versions, Requests.of(stream))

@@ -16,10 +16,10 @@ from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import unfinished_of
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
-from connector.proof.verify.repairing import RepairFiller
+from connector.proof.verify.repairing import RepairFiller, StoppedError
 from connector.proof.verify.report import RepairReport, VerifyReport
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
@@ -87,7 +87,8 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     spool = Spool.at(absolute(config.spool.path))
     header = spool.check_source(config.source.name, config.source.rules_fingerprint)
     await in_thread(functools.partial(_check_stopped, spool, config.sink.name, keys))
-    fill = RepairFiller(config.source, config.envelope.stream_name, keys).fill
+    size = config.spool.max_bytes
+    fill = RepairFiller(config.source, config.envelope.stream_name, keys, size, lambda: stop.requested).fill
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
         tables = [table for table in stream.stream.tables if table.table in keys.tables]
@@ -95,9 +96,11 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         if unfinished := unfinished_of(known):  # since the comparison began
             raise _not_finished(spool, unfinished[0])
         recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
-        document = await in_thread(
-            functools.partial(recorder.record, tables, after=len(known), why="repair", fill=fill)
-        )
+        recording = functools.partial(recorder.record, tables, after=len(known), why="repair", fill=fill)
+        try:
+            document = await in_thread(recording)
+        except StoppedError:  # nothing is left of it
+            return
     report.timestamp = document.timestamp
     await _delivered(config, path, stop, document)
     found = find(spool, document.number)
@@ -142,8 +145,23 @@ def _not_finished(spool: Spool, one: RecordedBackfill) -> ConfigurationError:
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:
     stop.reading = True
     options, metrics = BackfillOptions(), ReaderMetrics()
-    await delivered(config, path, stop, document, options=options, metrics=metrics, screen=terminal())
-    check_rejected(find(Spool.at(absolute(config.spool.path)), document.number))
+    spool = Spool.at(absolute(config.spool.path))
+    try:
+        await delivered(config, path, stop, document, options=options, metrics=metrics, screen=terminal())
+    finally:
+        _warn_unless_done(spool, document.number)
+    check_rejected(find(spool, document.number))
+
+
+def _warn_unless_done(spool: Spool, number: int) -> None:
+    with suppress(SpoolError):
+        found = find(spool, number)
+        if found is not None and found.is_open:
+            _log.warning(
+                "the repair is not finished: the next `spanner-cdc verify CONFIG --repair`, or the next start of"
+                " `spanner-cdc run`, continues it; until then a sink into another Spanner database waits",
+                number=number,
+            )
 
 
 def _is_continued(spool: Spool, number: int) -> bool:

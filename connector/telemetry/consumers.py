@@ -1,15 +1,16 @@
 """The consumers of a spool, as the status server reports them; read from the spool every few seconds."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from connector.core.health.alarms import RefusedDaemon
+from connector.core.health.alarms import AWAY, RefusedDaemon
 from connector.core.health.retries import Retry
 from connector.core.late_records import LateReport
 from connector.errors import SpoolError
 from connector.spool.backfill.completeness import incomplete_tables
+from connector.spool.backfill.records import backfills, unfinished_names
 from connector.spool.consumers import Consumer, consumers, is_stray
 from connector.spool.destinations import destination_of
 from connector.spool.late_store import late_report
@@ -56,6 +57,7 @@ class ConsumerStates:
         retries: what their processes had failed at for long then, and retry.
         refused: the second daemon that was refused last.
         missing: the late records and incomplete transactions of the spool.
+        unfinished: the backfills that are not done, while a consumer records nothing.
     """
 
     def __init__(self, spool: Spool) -> None:
@@ -66,6 +68,7 @@ class ConsumerStates:
         self.retries: tuple[Retry, ...] = ()
         self.refused: RefusedDaemon | None = None
         self.missing = LateReport()
+        self.unfinished: Sequence[str] = ()
 
     def read(self) -> None:
         """Reads the consumers; where the spool cannot be read, those known before remain."""
@@ -83,6 +86,8 @@ class ConsumerStates:
                 )
                 for one in consumers(self._spool, files)
             )
+            is_away = any(time.time_ns() - one.recorded > AWAY for one in self.known)
+            self.unfinished = unfinished_names(backfills(self._spool)) if is_away else ()
             self._complete &= {one.name for one in self.known}
 
     def _state(self, one: Consumer) -> ConsumerState:

@@ -53,6 +53,7 @@ def facts_of(metrics: ReaderMetrics, consumers: ConsumerStates) -> Facts:
         late_stops(metrics.errors()),
         consumers.refused,
         consumers.missing,
+        consumers.unfinished,
     )
 
 

@@ -140,6 +140,7 @@ class Facts:
         late: times that a late record has stopped the reader.
         refused: the second daemon that was refused last; None if none was.
         missing: late records and incomplete transactions, whose changes epochs may lack.
+        unfinished: the backfills and repairs that are not done, such as ``repair 2``.
     """
 
     now: int
@@ -160,6 +161,7 @@ class Facts:
     late: Mended = Mended()
     refused: RefusedDaemon | None = None
     missing: LateReport = field(default_factory=LateReport)
+    unfinished: Sequence[str] = ()
 
     @property
     def spooled(self) -> int:
@@ -323,9 +325,17 @@ def _of_consumers(facts: Facts) -> Iterator[Alarm]:
             hint = "It runs. If it does not catch up, it is too slow for what is committed: give it more resources."
             if facts.now - consumer.recorded > AWAY:
                 hint = f"See whether it runs. If it will not return: `spanner-cdc spool PATH --forget {consumer.name}`."
+                if facts.unfinished:
+                    hint = _waits(facts.unfinished)
                 if consumer.recorded:
                     message += f", and has recorded nothing since {format_second(consumer.recorded // SECOND)}Z"
             yield Alarm("consumer_behind", "WARNING", message, hint, consumer.name)
+
+
+def _waits(unfinished: Sequence[str]) -> str:
+    which = " and ".join(unfinished)
+    is_not = f"{which}, which {'is' if len(unfinished) == 1 else 'are'} not finished"
+    return f"See whether it runs. A sink into Spanner waits for {is_not}: `spanner-cdc backfill CONFIG` finishes it."
 
 
 def _of_spool(facts: Facts) -> Iterator[Alarm]:

@@ -17,7 +17,7 @@ from connector.core.health.states import RetentionPeriod, StateRecord
 from connector.core.timestamps import SECOND, format_lag, format_rfc3339
 from connector.daemon.backfill_report import Report, described, incompleteness, lacking, rejected
 from connector.errors import SpoolError
-from connector.spool.backfill.records import backfills
+from connector.spool.backfill.records import backfills, unfinished_names
 from connector.spool.consumers import consumers, is_stray
 from connector.spool.late_store import late_report
 from connector.spool.lifecycle import ErrorEvent, errors_of, late_stops, pause_of, state_of
@@ -198,7 +198,8 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
     identities = {one.epoch: one.identity for one in epochs}
     by_name = reports_of(spool)
     reports = [by_name.get(consumer.consumer, NOTHING) for consumer in known]
-    refused = sum(report.refused for report in reports) + sum(rejected(one).refused for one in backfills(spool))
+    filled = backfills(spool)
+    refused = sum(report.refused for report in reports) + sum(rejected(one).refused for one in filled)
     return Facts(
         now,
         state,
@@ -226,6 +227,7 @@ def _facts_of(spool: Spool, max_bytes: int, now: int) -> Facts:
         late=late_stops(errors_of(spool)),
         refused=refused_daemon(spool),
         missing=late_report(spool),
+        unfinished=unfinished_names(filled),
     )
 
 

@@ -8,6 +8,7 @@ before those of their parents, so that what they free is free. Rows follow, thos
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from connector.config.replicas import ValuePrecision
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import Source
 from connector.envelope.snapshot_events import REPAIR, SnapshotEnvelope
+from connector.errors import SpoolError
 from connector.log import Log, terminal
 from connector.progress import Progress
 from connector.proof.verify.differing_keys import DifferingKeys
@@ -39,6 +41,10 @@ _DELETES, _ROWS = 0, 1
 _log = Log(__name__)
 
 
+class StoppedError(Exception):
+    """A stop is requested before a repair is recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class RepairFiller:
     """Reads the rows of a repair into its spool; memory holds some thousand of them.
@@ -47,11 +53,15 @@ class RepairFiller:
         source: the database.
         stream_name: the configured stream name, or None.
         keys: of the rows.
+        max_bytes: from which on it is refused; None if nothing bounds it.
+        is_stopped: whether a stop is requested; it is asked between reads.
     """
 
     source: SourceConfig
     stream_name: str | None
     keys: DifferingKeys
+    max_bytes: int | None = None
+    is_stopped: Callable[[], bool] = bool
 
     def fill(self, own: Spool, document: Backfill) -> None:
         """Writes all epochs of a repair.
@@ -61,20 +71,23 @@ class RepairFiller:
             document: the repair, whose tables are in the order in which their rows can be written.
 
         Raises:
+            StoppedError: a stop is requested.
             VersionRetentionError: the database no longer keeps the versions of its timestamp.
-            SpannerCdcError: Spanner cannot be read, or the disk refuses.
+            SpannerCdcError: Spanner cannot be read, the disk refuses, or the rows are larger than the spool may be.
         """
         writer = BackfillWriter(own, own.header(), document)
         count = len(document.tables)
         with Progress(_log, "reading the rows to repair", terminal()) as progress:
-            files, plans = [], {}
+            files, plans, held = [], {}, 0
             for index, table in enumerate(document.tables):
                 schema = own.schema(table.schema_key)
                 deletes, rows = (
                     self._segments(own, document, schema, epoch) for epoch in (count - index, count + 1 + index)
                 )
-                self._read(schema, document.timestamp, deletes, rows, progress)
+                self._read(schema, document.timestamp, deletes, rows, progress, held)
                 files.append((deletes.finished(), rows.finished()))
+                held += deletes.bytes + rows.bytes
+                self._check_size(held)
                 plans[table.table] = PartitionPlan(table=table.table, plan=1, partitions=("deletes", "rows"))
                 write_plan(own, index, plans[table.table])
         order = [(_DELETES, index) for index in reversed(range(count))] + [(_ROWS, index) for index in range(count)]
@@ -97,11 +110,14 @@ class RepairFiller:
         deletes: SnapshotSegments,
         rows: SnapshotSegments,
         progress: Progress,
+        held: int,
     ) -> None:
         names, values = schema.primary_keys, TableValues(schema, ValuePrecision())
         query = TableQuery(schema.table, tuple(column.name for column in schema.columns))
         read = 0
         for keys in self.keys.of(schema.table, _KEYS_AT_ONCE):
+            if self.is_stopped():
+                raise StoppedError
             found = set[str]()
             blocks = read_keys(
                 self.source.address,
@@ -113,8 +129,21 @@ class RepairFiller:
             )
             for block in blocks:
                 rows.add(block)
+                self._check_size(held + deletes.bytes + rows.bytes)
                 found.update(values.key(parsed(text)) for text in block.payloads(names).to_pylist())
             gone = [key.text for key in keys if key.is_extra and values.key(parsed(key.text)) not in found]
             deletes.delete(pa.array(gone, pa.string()))
             read += len(keys)
             progress.show(read, table=schema.table, rows=read)
+
+    def _check_size(self, count: int) -> None:
+        """Checks the bytes of the rows that are read: all of them are kept until the repair is delivered.
+
+        Raises:
+            SpoolError: they are too many.
+        """
+        if self.max_bytes is not None and count > self.max_bytes:
+            raise SpoolError(
+                "the rows to repair are larger than spool.max_bytes",
+                hint="Run a backfill, repair some tables at a time with --tables, or raise spool.max_bytes.",
+            )

@@ -75,6 +75,11 @@ class SnapshotSegments:
             self._bytes += keys.nbytes
         self._append(BATCH_BYTES)
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of all segments that are written."""
+        return sum(file.bytes for file in self._files)
+
     def finished(self) -> list[SegmentFile]:
         """Writes what is held; returns all segments, in order."""
         self._append(0)

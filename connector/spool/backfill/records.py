@@ -212,6 +212,13 @@ def _is_of_another(one: RecordedBackfill, sink: str) -> bool:
     return bool(owners) and sink not in owners
 
 
+def unfinished_names(known: Sequence[RecordedBackfill]) -> Sequence[str]:
+    """The backfills that are not done and that no other continues, such as ``repair 2``."""
+    continued = {one.document.continues for one in known}
+    left = (one.document for one in known if not one.progress.is_done and one.document.number not in continued)
+    return tuple(f"{document.kind} {document.number}" for document in left)
+
+
 def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
     """The timestamps of the backfills of which rows of a table may still be delivered.
 
@@ -323,6 +330,7 @@ def record(
         except SpoolInUseError:  # the announcement may be the other process's by now; else a sink withdraws it
             raise
         except Exception:
+            _discard_unrecorded(own)
             own.storage.delete(_ANNOUNCEMENT)
             raise
         _write_document(own, document)
@@ -390,7 +398,7 @@ def check_not_continued(spool: Spool, number: int) -> None:
 
 
 def withdraw(spool: Spool) -> None:
-    """Removes the announcement of a backfill whose recording was killed; nothing while a process records one.
+    """Removes what a recording of a backfill that was killed has left; nothing while a process records one.
 
     Raises:
         SpoolError: the disk refuses.
@@ -400,6 +408,7 @@ def withdraw(spool: Spool) -> None:
         return
     with suppress(SpoolInUseError), spool.storage.locked("backfills/recording.lock", "a backfill is being recorded"):
         if not own.storage.exists(_DOCUMENT):
+            _discard_unrecorded(own)
             own.storage.delete(_ANNOUNCEMENT)
 
 

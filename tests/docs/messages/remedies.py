@@ -157,6 +157,7 @@ OF_ACTIONS = {
     "the_read_functions_cannot_be_listed": (
         "Nothing, unless it lasts: Spanner or a right on INFORMATION_SCHEMA is absent."
     ),
+    "the_repair_is_not_finished": "Run `spanner-cdc verify CONFIG --repair` again, or start `spanner-cdc run`.",
     "the_settings_are_refused": "See [Conduit](../guide/conduit.md#when-a-pipeline-does-not-run).",
     "the_spool_cannot_be_swept": "The line has the error of the disk or bucket; check its rights to delete.",
     "the_status_page_is_open_to": "Set `status.token`, or `status.host: 127.0.0.1`.",

@@ -244,3 +244,12 @@ def test_restarts_are_counted_from_the_first_on_after_a_sink_was_forgotten() -> 
     metrics.reported({"other": other})
     assert [*counted, metrics.sink_restarts] == [1, 1, 2, 3, 4]
     assert (metrics.sink_restart_at, metrics.sink_restart_why) == (NOW + 5, "the JVM died")
+
+
+def test_a_consumer_that_waits_for_a_backfill_is_not_to_be_forgotten() -> None:
+    away = [ConsumerLag("spanner", NOW - 900 * SECOND, 7, NOW - 600 * SECOND)]
+    (alarm,) = alarms(replace(WELL, consumers=away))
+    assert "--forget spanner" in alarm.hint
+    (alarm,) = alarms(replace(WELL, consumers=away, unfinished=["repair 2"]))
+    assert "waits for repair 2, which is not finished: `spanner-cdc backfill CONFIG` finishes it" in alarm.hint
+    assert "--forget" not in alarm.hint

@@ -12,9 +12,9 @@ from connector.config import Config, SourceConfig, validated
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND
 from connector.daemon.repair import _check_stopped, finish_earlier, repair
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, SpoolError
 from connector.proof.verify.differing_keys import DifferingKeys, key_text
-from connector.proof.verify.repairing import RepairFiller
+from connector.proof.verify.repairing import RepairFiller, StoppedError
 from connector.proof.verify.report import RepairReport
 from connector.proof.verify.rows import RowKind
 from connector.reader.change_stream import opened
@@ -185,6 +185,26 @@ def test_a_repair_is_recorded_once_all_of_it_is_sealed_and_one_that_was_killed_b
         assert one.is_read
         writer = BackfillWriter(one.spool, one.spool.header(), document)
         assert remaining(document, plans(one.spool, document.tables), writer.sealed) == ([], [])
+
+
+def test_a_repair_of_rows_that_are_too_many_bytes_or_one_that_is_stopped_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as server:
+        repaired = Repaired(server, tmp_path)
+        table = next(table for table in repaired.tables if repaired.rows(table))
+        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        changes: list[tuple[dict[str, Any], type[Exception]]] = [
+            ({"max_bytes": 1}, SpoolError),
+            ({"is_stopped": lambda: True}, StoppedError),
+        ]
+        for change, error in changes:
+            monkeypatch.setattr(repaired, "filler", RepairFiller(repaired.filler.source, None, repaired.keys, **change))
+            with pytest.raises(error):
+                repaired.record(table)
+            assert backfills(repaired.spool) == []
+            assert unfinished_tables(repaired.spool) == set()
+            assert list(spool_of(repaired.spool, 1).storage.list("segments")) == []
 
 
 def test_a_repair_that_was_lost_is_given_up_and_a_backfill_must_be_finished_first(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import SpoolError, SpoolInUseError, UnreachableError
+from connector.errors import SpoolError, SpoolInUseError, UnreachableError, VersionRetentionError
 from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress, TableState
 from connector.spool.backfill.records import (
     backfills,
@@ -15,13 +15,14 @@ from connector.spool.backfill.records import (
     healing,
     record,
     spool_of,
+    unfinished_names,
     unfinished_tables,
     withdraw,
     write_progress,
 )
 from connector.spool.reading import Spool
 from connector.spool.storage.local import LocalStore
-from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, spool_with_start
+from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, segment, spool_with_start
 
 
 def report(spool: Spool, number: int, states: dict[str, TableState], *, lost: bool = False) -> None:
@@ -216,3 +217,29 @@ def test_of_two_processes_that_decided_by_the_same_backfills_one_records(tmp_pat
     with pytest.raises(SpoolInUseError, match="another process has recorded a backfill"):
         record(spool, header, [schema("A")], after=0, timestamp=lambda: T, why="command", dialect="googlesql", now=T)
     assert len(backfills(spool)) == 1
+
+
+@pytest.mark.parametrize("error", [VersionRetentionError("too old"), KeyboardInterrupt()], ids=["failed", "killed"])
+def test_a_recording_that_fails_or_is_killed_leaves_no_segments(spool_path: str, error: BaseException) -> None:
+    spool, header = spool_with_start(spool_path)
+
+    def fill(own: Spool, _: Backfill) -> None:
+        segment(own, "A", [1, 2], epoch=1)
+        assert own.storage.list("segments")
+        raise error
+
+    with pytest.raises(type(error)):
+        record(spool, header, [schema("A")], timestamp=lambda: T, why="repair", dialect="googlesql", now=T, fill=fill)
+    withdraw(spool)
+    assert unfinished_tables(spool) == frozenset()
+    assert list(spool_of(spool, 1).storage.list("segments")) == []
+
+
+def test_a_backfill_that_is_not_done_has_a_name_until_another_one_continues_it(tmp_path: Path) -> None:
+    spool, header = spool_with_start(tmp_path)
+    recorded(spool, header, "A")
+    assert unfinished_names(backfills(spool)) == ("backfill 1",)
+    record(spool, header, [schema("A")], timestamp=lambda: T, why="repair", dialect="googlesql", now=T, continues=1)
+    assert unfinished_names(backfills(spool)) == ("repair 2",)
+    report(spool, 2, {"A": "done"})
+    assert unfinished_names(backfills(spool)) == ()
