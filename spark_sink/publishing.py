@@ -11,7 +11,7 @@ micro-batches everything up to the sink's recorded epoch is committed, and nothi
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -204,6 +204,7 @@ def _sink_of(delivery: Delivery) -> str:
 class _Incompleteness:
     """The facts by which tables are incomplete; ``report`` and ``start`` are the sink's.
 
+    ``not_found`` is the number of its dead letters if its store has none at all, and no replay has recorded that.
     ``begins`` says whether its cuts begin with that start, so that they lack nothing from before.
     """
 
@@ -218,16 +219,19 @@ class _Incompleteness:
     unfinished: frozenset[str]
     unsettled: frozenset[str]
     folders: frozenset[str]
+    not_found: int
 
     @classmethod
     def now(cls, delivery: Delivery, late: LateRanges, before: frozenset[str] = frozenset()) -> "_Incompleteness":
         """The facts of now; the backfills of the tables ``before`` were not done earlier."""
         spool = delivery.feed.stream
         known = backfills(spool)
+        report = report_of(spool, delivery.consumer)
+        folders = delivery.dead_letters.folders()
         return cls(
             spool,
             delivery.consumer,
-            report_of(spool, delivery.consumer),
+            report,
             start_of_sink(spool, delivery.consumer),
             delivery.begins_with_its_start,
             late.now(),
@@ -235,7 +239,8 @@ class _Incompleteness:
             known,
             before | unfinished_among(spool, known, _sink_of(delivery)),
             delivery.unsettled(),
-            delivery.dead_letters.folders(),
+            folders,
+            0 if folders else _not_found(delivery, report, known),
         )
 
     def by_timestamp(self, tables: Collection[str]) -> Callable[[int], Mapping[str, str]]:
@@ -274,6 +279,8 @@ class _Incompleteness:
             return "it has dead letters"
         if table in self.unsettled:
             return "rows that were deleted during its backfill are not removed yet"
+        if self.not_found:
+            return f"dead letters of its sink are not found ({self.not_found}): they may be of it"
         return ""
 
     def _to_come(self, tables: Collection[str]) -> frozenset[str]:
@@ -366,6 +373,14 @@ class _Loss:
     since: int
     up_to: int
     why: str
+
+
+def _not_found(delivery: Delivery, report: SinkReport, known: Iterable[RecordedBackfill]) -> int:
+    """The dead letters of a sink, by its reports, if its store has none."""
+    of_backfills = sum(report_of(one.spool, delivery.consumer).refused for one in known)
+    left = max(report.refused + of_backfills - report.replayed, 0)
+    # those of a backfill may have come after the store was searched
+    return left if left and not delivery.dead_letters.folders() else 0
 
 
 def publish_without_sink(delivery: Delivery, spark: SparkSession) -> None:

@@ -173,6 +173,25 @@ def test_a_stopped_table_and_one_with_dead_letters_are_incomplete_with_the_reaso
     assert store.published[0].incomplete == {**expected, "Albums": "it has dead letters"}
 
 
+def test_while_a_sinks_store_lacks_its_dead_letters_every_table_is_incomplete(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    document = recorded(spool.spool, spool.spool.header(), "Albums", at=START)
+    own = spool_of(spool.spool, document.number)
+    write_progress(own, BackfillProgress(updated=T, tables=(TableProgress(table="Albums", state="done"),)))
+    write_report(own, "files", NOTHING.after(1, 2, {}))
+    report = NOTHING.after(1, 3, {}).model_copy(update={"replayed": 3})
+    write_report(spool.spool, "files", report)
+    why = "dead letters of its sink are not found (2): they may be of it"
+    assert next_cut(spool, delivery, store) == {"Albums": why, "Singers": why}
+    (rows,) = list(spool.spool.batches(spool.spool.manifest(2).files[0]))
+    delivery.dead_letters.put("Singers", "0_files_1_0", rows, ["too long"])
+    assert next_cut(spool, delivery, store) == {"Singers": "it has dead letters"}
+    delivery.dead_letters.discard("Singers", "0_files_1")
+    write_report(spool.spool, "files", report.model_copy(update={"replayed": 5}))
+    assert next_cut(spool, delivery, store) == {}
+
+
 def test_after_a_gap_every_table_is_incomplete_until_a_backfill_heals_it(
     spool: SpoolMaker, delivery: Delivery, store: Cuts
 ) -> None:

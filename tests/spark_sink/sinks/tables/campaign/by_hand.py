@@ -13,7 +13,7 @@ from spark_sink.dead_letters_command import Replayed, replayed
 from spark_sink.errors import TableError
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.shared.replayed_spools import held
+from spark_sink.sinks.shared.replayed_spools import held, record_left
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.delivery import TablesDelivery
 from spark_sink.sinks.tables.lake_table import LakeTable
@@ -65,6 +65,7 @@ class Sink:
             replay = TablesReplay(self.config, self.config.sink, self.spool, spools, self.lake)
             done = replayed(self.store, self.store.files(), replay, [], in_order=True)
             replay.settle()
+            record_left(self.spool, "tables", self.store, self.store.files())
         self.restart()
         return done
 

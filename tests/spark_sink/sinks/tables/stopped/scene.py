@@ -1,5 +1,6 @@
 """A sink of tables without Spark: in place of the destination is the rule by which it takes epochs."""
 
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from connector.spool.late_store import LateRanges
 from connector.spool.reading import Spool
 from spark_sink.errors import TableError
 from spark_sink.publishing import _Incompleteness
+from spark_sink.sinks.shared.replayed_spools import record_left
 from spark_sink.sinks.tables.config import TableOptions
 from spark_sink.sinks.tables.merge_into import Merged, Written
 from tests.spark_sink.sinks.tables.campaign.by_hand import Sink
@@ -129,6 +131,12 @@ class Scene(Sink):
 
     def letters_back(self) -> None:
         self.path.with_name("aside").rename(self.store.root)
+        self.restart()
+
+    def letters_removed(self) -> None:
+        """Removes the dead letters by hand, and has the command record that."""
+        shutil.rmtree(self.store.root)
+        record_left(self.spool, "tables", self.store, [])
         self.restart()
 
     def overtake(self) -> None:
