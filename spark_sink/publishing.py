@@ -21,6 +21,7 @@ from connector.config.backfill_rules import BackfillRules
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
 from connector.spool.backfill.completeness import complete_as_of, tables_to_fill, tables_without_backfill
+from connector.spool.backfill.excluded_tables import ExcludedRange, excluded_ranges
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
 from connector.spool.gaps import gaps
@@ -214,6 +215,7 @@ class _Incompleteness:
     start: SinkStart | None
     begins: bool
     late: Sequence[LateRange]
+    excluded: Sequence[ExcludedRange]
     rules: BackfillRules | None
     backfills: Sequence[RecordedBackfill]
     unfinished: frozenset[str]
@@ -235,6 +237,7 @@ class _Incompleteness:
             start_of_sink(spool, delivery.consumer),
             delivery.begins_with_its_start,
             late.now(),
+            excluded_ranges(spool),
             delivery.backfill,
             known,
             before | unfinished_among(spool, known, _sink_of(delivery)),
@@ -309,7 +312,7 @@ class _Incompleteness:
         complete, found = self._complete, dict[str, str]()
         for loss in self._losses:
             if loss.since <= timestamp:
-                of = tables if loss.tables is None else loss.tables
+                of = filter(loss.lacks, tables)
                 lacking = (one for one in of if not loss.up_to <= complete.get(one, 0) <= timestamp)
                 found |= dict.fromkeys(lacking, loss.why)
         return found
@@ -321,14 +324,20 @@ class _Incompleteness:
 
     @cached_property
     def _losses(self) -> Sequence["_Loss"]:
-        return [*self._before_start(), *self._gaps(), *self._came_late(), *self._without_dead_letters()]
+        return [
+            *self._before_start(),
+            *self._gaps(),
+            *self._were_excluded(),
+            *self._came_late(),
+            *self._without_dead_letters(),
+        ]
 
     def _before_start(self) -> Iterator["_Loss"]:
         """The loss of what was committed before the sink's start."""
         start = None if self.begins else self.start
         if start and (to_fill := tables_to_fill(start, self.backfills, is_backfilled=self.rules is not None)):
             why = f"what was committed up to {format_rfc3339(start.after)} is missing"
-            yield _Loss(to_fill, 0, start.after, why)
+            yield _Loss(to_fill.__contains__, 0, start.after, why)
 
     def _gaps(self) -> Iterator["_Loss"]:
         """The gaps."""
@@ -337,7 +346,16 @@ class _Incompleteness:
             if first < gap.epoch:
                 low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
                 why = f"changes between {low} and {high} were not read"
-                yield _Loss(None, gap.watermark_low + 1, gap.watermark_high + 1, why)
+                yield _Loss(_any, gap.watermark_low + 1, gap.watermark_high + 1, why)
+
+    def _were_excluded(self) -> Iterator["_Loss"]:
+        """The tables that the reader has left out for a while."""
+        after = self.start.after if self.begins and self.start else 0
+        for one in self.excluded:
+            if after < one.up_to:
+                low, high = format_rfc3339(one.after + 1), format_rfc3339(one.up_to)
+                why = f"changes between {low} and {high} were not read: source.tables excluded it"
+                yield _Loss(one.lacks, one.after + 1, one.up_to, why)
 
     def _came_late(self) -> Iterator["_Loss"]:
         """The records that came too late for their epochs."""
@@ -346,7 +364,7 @@ class _Incompleteness:
             if after < late.last:
                 low, high = format_rfc3339(late.first), format_rfc3339(late.last)
                 yield _Loss(
-                    None if late.table is None else {late.table},
+                    _any if late.table is None else {late.table}.__contains__,
                     late.first,
                     late.last + 1,
                     f"changes between {low} and {high} came late or never: they were not delivered",
@@ -355,7 +373,14 @@ class _Incompleteness:
     def _without_dead_letters(self) -> Iterator["_Loss"]:
         """The changes of tables that were stopped, and continue without their dead letters."""
         for table, up_to in self.report.lacking.items():
-            yield _Loss({table}, 0, up_to + 1, "it was stopped, and continues without its dead letters of then")
+            yield _Loss(
+                {table}.__contains__, 0, up_to + 1, "it was stopped, and continues without its dead letters of then"
+            )
+
+
+def _any(table: str) -> bool:
+    del table
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,13 +388,13 @@ class _Loss:
     """Changes that were not delivered.
 
     Attributes:
-        tables: of the changes; None if they may be of any.
+        lacks: whether they may be of a table.
         since: the first commit timestamp that they may have.
         up_to: a table that is complete as of this timestamp or a later one has them.
         why: the reason.
     """
 
-    tables: Collection[str] | None
+    lacks: Callable[[str], bool]
     since: int
     up_to: int
     why: str

@@ -8,6 +8,7 @@ from connector.daemon.backfill_report import Report, described, healed, incomple
 from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.equal_tables import equal_tables
+from connector.spool.backfill.excluded_tables import excluded_ranges
 from connector.spool.backfill.records import backfills, healing
 from connector.spool.consumers import Consumer
 from connector.spool.gaps import gaps
@@ -55,6 +56,7 @@ def _spool_report(spool: Spool) -> Report:
         "rows": sum(epoch.rows for epoch in epochs),
         "bytes": held_bytes(epochs),
         "late_records": _late_records(spool),
+        **_excluded(spool, watched),
         "gaps": [
             {
                 **gap.model_dump(mode="json"),
@@ -92,6 +94,18 @@ def _spool_report(spool: Spool) -> Report:
             for epoch in epochs
         ],
     }
+
+
+def _excluded(spool: Spool, tables: Iterable[str]) -> Report:
+    """The ranges that tables lack because ``source.tables`` excluded them for a while; nothing if there are none."""
+    ranges = excluded_ranges(spool)
+    found = [
+        {"table": table, "after": format_rfc3339(one.after), "up_to": format_rfc3339(one.up_to)}
+        for table in sorted(tables)
+        for one in ranges
+        if one.lacks(table)
+    ]
+    return {"excluded": found} if found else {}
 
 
 def _stray(consumer: Consumer, latest: int, identity: str) -> Report:
@@ -139,6 +153,13 @@ def spool_text(report: Report) -> str:
         f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
         f" {gap['reason']}, recorded {gap['recorded_at']}{healed(gap)}"
         for gap in missing
+    ]
+    excluded = report.get("excluded", [])
+    assert isinstance(excluded, list)
+    lines += [
+        f"  EXCLUDED, table {one['table']}: ({one['after']}, {one['up_to']}] is missing,"
+        " because source.tables excluded it"
+        for one in excluded
     ]
     filled = report["backfills"]
     assert isinstance(filled, list)

@@ -36,6 +36,7 @@ from connector.reader.stopping import StopRequest
 from connector.spanner.discovery import current_timestamp
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
+from connector.spool.backfill.excluded_tables import keep_patterns
 from connector.spool.backfill.records import withdraw
 from connector.spool.gaps import remember
 from connector.spool.late_store import with_announced_late
@@ -325,8 +326,9 @@ async def _reader_and_sink(
 
 
 def _writer(start: _Start, stream: OpenStream, config: Config) -> SpoolWriter:
-    """The spool's writer, which reads what the spool holds."""
-    options = config.envelope
+    """The spool's writer, which reads what the spool holds, once the record of ``source.tables`` is kept."""
+    options, tables = config.envelope, config.source.tables
+    keep_patterns(start.spool, tables.include, tables.exclude, start.at.watermark)
     envelope = EnvelopeBuilder(stream.source, stream_name=options.stream_name, read_method=options.read_method)
     progress = _Progress(start.at.epoch)
     return SpoolWriter(start.spool, start.header, start.at, envelope, stream.filter, progress.reached)

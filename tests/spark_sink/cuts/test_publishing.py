@@ -14,11 +14,12 @@ from connector.config.sink_start import keep_start
 from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord
 from connector.core.records import ChildPartition, ChildPartitionsRecord
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolInUseError
 from connector.spool import consumers
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.equal_tables import keep_equal
+from connector.spool.backfill.excluded_tables import keep_patterns
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.consumers import sink_lock
 from connector.spool.destinations import Destination, keep_destination
@@ -293,6 +294,22 @@ def test_partitions_that_were_announced_late_leave_every_table_incomplete(
     low, high = "2026-03-01T10:00:00.500000Z", "2026-03-01T10:00:02.000000Z"
     why = f"changes between {low} and {high} came late or never: they were not delivered"
     assert (first.incomplete, second.incomplete) == ({}, {"Albums": why, "Singers": why})
+
+
+def test_a_table_that_was_excluded_for_a_while_is_incomplete_until_a_backfill_or_a_repair_after_that(
+    spool: SpoolMaker, delivery: Delivery, store: Cuts
+) -> None:
+    keep_patterns(spool.spool, (), ("Alb*",), spool.watermark)
+    low = format_rfc3339(spool.watermark + 1)
+    assert next_cut(spool, delivery, store) == {}
+    high = format_rfc3339(spool.watermark)
+    keep_patterns(spool.spool, (), (), spool.watermark)
+    keep_equal(spool.spool, "files", ["Albums"], spool.watermark - 1)
+    why = f"changes between {low} and {high} were not read: source.tables excluded it"
+    included = spool.watermark
+    assert next_cut(spool, delivery, store) == {"Albums": why}
+    keep_equal(spool.spool, "files", ["Albums"], included)
+    assert next_cut(spool, delivery, store) == {}
 
 
 def late_record(at: int) -> LateRecord:
