@@ -15,6 +15,8 @@ from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.pacing.costs import SinkLoad, notes
 from spark_sink.sinks.bigquery.rows.update_pairs import OLD_VALUES
 from spark_sink.sinks.bigquery.tables.table import (
+    EXPIRY_NEEDS,
+    MERGE_LOAD,
     SCHEMA_IN_DATASET,
     BigQueryTable,
     BigQueryTarget,
@@ -47,7 +49,7 @@ def with_libraries() -> AbstractContextManager[None]:
 def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
     """Tables that BigQuery cannot hold, and a value capture type that the mode or its views cannot work with."""
     table_options = sink.table_options(stream.default_schema)
-    capture = WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
+    capture = _capture(stream)
     errors = errors_of_stream(table_options, stream.name, capture, stream.tables)
     if sink.update_pairs and stream.value_capture_type not in OLD_VALUES:
         errors.append(
@@ -57,10 +59,15 @@ def stream_errors(sink: BigQueryConfig, stream: WatchedStream) -> list[str]:
     return [*errors, *_errors_of_views(sink, stream, capture)] if sink.views else errors
 
 
+def _capture(stream: WatchedStream) -> str:
+    """The value capture type of the rows that the sink gets."""
+    return WHOLE_ROWS[0] if stream.completes_rows else stream.value_capture_type
+
+
 def _errors_of_views(sink: BigQueryConfig, stream: WatchedStream, capture: str) -> Iterator[str]:
     """Partial rows, and views that would have the name of a table."""
     if capture not in WHOLE_ROWS:
-        yield f"sink.views: {no_whole_rows(stream.name, capture, merges=False)}"
+        yield f"sink.views: {no_whole_rows(stream.name, capture, needed_by='views need')}"
     tables = {(table.dataset, table.name): table for table in _tables(sink, stream)}
     for (dataset, name), table in tables.items():
         other = tables.get((dataset, view_name(name)))
@@ -72,20 +79,35 @@ def _errors_of_views(sink: BigQueryConfig, stream: WatchedStream, capture: str) 
 
 
 def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream | None) -> list[str]:
-    """Asks BigQuery for datasets that do not exist and for which no location is configured."""
+    """Asks BigQuery for datasets that do not exist and for which no location is configured, and for unfit tables."""
     target = sink.target(source)
     try:
         with with_libraries():
             from spark_sink.sinks.bigquery.client import BigQueryClient
         client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
-        return [
+        missing = [
             f"sink.dataset: dataset {dataset} does not exist in project {target.project}:"
             f" bq mk --location=LOCATION --dataset {target.project}:{dataset}, or set sink.location"
             for dataset in sorted(_datasets(sink, stream))
             if SCHEMA_IN_DATASET not in dataset and not client.dataset_exists(dataset) and not sink.location
         ]
+        return missing or list(_errors_of_expiry(client, sink, stream))
     except SpannerCdcError as error:
         return [f"sink: {error}"]
+
+
+def _errors_of_expiry(client: "BigQueryClient", sink: BigQueryConfig, stream: WatchedStream | None) -> Iterator[str]:
+    """Existing tables whose rows BigQuery deletes, and into which partial rows would be merged."""
+    if stream is None or sink.mode != MERGE_LOAD or _capture(stream) in WHOLE_ROWS:
+        return
+    names = [(table.dataset, table.name) for table in _tables(sink, stream)]
+    for (dataset, name), found in zip(names, _found(client, names), strict=True):
+        if found is not None and found.expires:
+            yield (
+                f"sink: table {dataset}.{name} has partitions that expire:"
+                f" {no_whole_rows(stream.name, _capture(stream), needed_by=EXPIRY_NEEDS)}, or keep them (ALTER TABLE"
+                f" {dataset}.{name} SET OPTIONS (partition_expiration_days = NULL))"
+            )
 
 
 def _datasets(sink: BigQueryConfig, stream: WatchedStream | None) -> Collection[str]:

@@ -11,7 +11,7 @@ from connector.core.schemas import TableSchema
 from connector.extras import EXTRAS
 from spark_sink.sinks.bigquery import checks
 from spark_sink.sinks.bigquery.config import FORMER_NAMES, BigQueryConfig, check_options
-from spark_sink.sinks.bigquery.tables.table import MERGE, bigquery_table, table_errors
+from spark_sink.sinks.bigquery.tables.table import MERGE, MERGE_LOAD, bigquery_table, table_errors
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 
@@ -55,8 +55,8 @@ class BigQuerySink(SparkSinkType[BigQueryConfig]):
         return {"bigquery": EXTRAS["bigquery"]}
 
     def stream_decides(self, sink: BigQueryConfig) -> bool:
-        """Mode ``merge`` and views need whole rows."""
-        return sink.mode == MERGE or sink.views
+        """Mode ``merge``, views, and merging into partitions that expire need whole rows."""
+        return sink.mode == MERGE or sink.views or (sink.mode == MERGE_LOAD and bool(sink.partition_expiry))
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
         """In BigQuery's SQL."""

@@ -158,6 +158,11 @@ class BigQueryTableOptions:
         """True if a table has a row for each row of the source, rather than one for each change."""
         return self.mode in (MERGE, MERGE_LOAD)
 
+    @property
+    def expires(self) -> bool:
+        """True if BigQuery is to delete old partitions of tables."""
+        return bool(self.layouts.partition_expiry)
+
 
 @dataclass(frozen=True, slots=True)
 class BigQueryTable:
@@ -354,6 +359,8 @@ def errors_of_stream(
     errors = []
     if table_options.mode == MERGE and value_capture_type not in WHOLE_ROWS:
         errors.append(f"sink.mode: {no_whole_rows(stream, value_capture_type)}")
+    if table_options.mode == MERGE_LOAD and value_capture_type not in WHOLE_ROWS and table_options.expires:
+        errors.append(f"sink.partition_expiry: {no_whole_rows(stream, value_capture_type, needed_by=EXPIRY_NEEDS)}")
     tables = [bigquery_table(schema, table_options) for schema in schemas]
     for table in tables:
         errors += [f"sink: {error}" for error in table_errors(table, table_options)]
@@ -362,11 +369,20 @@ def errors_of_stream(
     return errors
 
 
-def no_whole_rows(stream: str, value_capture_type: str, *, merges: bool = True) -> str:
-    """The reason why BigQuery cannot merge changes that were captured in this way, or views show them; the repair."""
-    what, instead = ("merge needs", ", or take mode merge-load") if merges else ("views need", "")
+EXPIRY_NEEDS = "merging into partitions that expire, whose rows an update would insert again as NULLs, needs"
+
+
+def no_whole_rows(stream: str, value_capture_type: str, *, needed_by: str = "merge needs") -> str:
+    """The reason why changes that were captured in this way are not enough, and the repair.
+
+    Args:
+        stream: the change stream.
+        value_capture_type: its value capture type.
+        needed_by: the first words of the reason, to which "whole rows" are added.
+    """
+    instead = ", or take mode merge-load" if needed_by == "merge needs" else ""
     return (
-        f"{what} whole rows, and change stream {stream} captures {value_capture_type}:"
+        f"{needed_by} whole rows, and change stream {stream} captures {value_capture_type}:"
         f" ALTER CHANGE STREAM {stream} SET OPTIONS (value_capture_type = 'NEW_ROW')"
         f" (PostgreSQL: ALTER CHANGE STREAM \"{stream}\" SET (value_capture_type = 'NEW_ROW')){instead},"
         " or set source.complete_rows"

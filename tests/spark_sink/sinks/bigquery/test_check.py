@@ -79,3 +79,45 @@ def test_check_reports_of_streams_where_rows_are_appended_and_nothing_of_files()
     (note,) = estimates(validated({"source": SOURCE, "sink": sink}))
     assert note.startswith("2 tables in mode append-only: at most 5,000 new streams an hour, of 10,000")
     assert estimates(validated({"source": SOURCE})) == []
+
+
+def expiring(mode: str, capture: str, *, completes_rows: bool = False) -> list[str]:
+    """The errors of a sink whose tables' partitions expire, as ``run`` finds them: without tables."""
+    partitions = {"partition_by": {"*": "At"}, "partition_expiry": {"*": "90d"}}
+    sink = {"type": "bigquery", "dataset": "d", "mode": mode, **partitions}
+    config = validated({"source": SOURCE, "sink": sink})
+    kind = sink_type(config.sink.type)
+    stream = WatchedStream("Everything", capture, "googlesql", "", (), completes_rows)
+    return kind.stream_errors(config.sink, stream) if kind.stream_decides(config.sink) else []
+
+
+def test_partial_rows_are_not_merged_into_partitions_that_expire() -> None:
+    """An update of a row that had expired inserted it again, with NULL in the columns that it did not name."""
+    (error,) = expiring("merge-load", "OLD_AND_NEW_VALUES")
+    assert error.startswith("sink.partition_expiry: merging into partitions that expire")
+    assert "needs whole rows, and change stream Everything captures OLD_AND_NEW_VALUES" in error
+    assert error.endswith("or set source.complete_rows")
+    assert not expiring("merge-load", "NEW_ROW")
+    assert not expiring("merge-load", "OLD_AND_NEW_VALUES", completes_rows=True)
+    assert not expiring("append-only", "OLD_AND_NEW_VALUES")
+
+
+@pytest.mark.parametrize("capture", ["NEW_VALUES", "NEW_ROW"])
+def test_check_finds_tables_of_others_whose_partitions_expire(capture: str) -> None:
+    with BigQueryDouble.started() as double:
+        client = bigquery.Client(
+            project=double.project, credentials=AnonymousCredentials(), client_options={"api_endpoint": double.endpoint}
+        )
+        client.create_dataset("d")
+        for name in ("Singers", "Albums"):
+            table = bigquery.Table(f"{double.project}.d.{name}", [bigquery.SchemaField("Id", "INT64")])
+            expiration = 10**9 if name == "Singers" else None
+            table.time_partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=expiration)
+            client.create_table(table)
+        sink = {"type": "bigquery", "dataset": "d", "mode": "merge-load", "project": double.project}
+        sink |= {"endpoint": double.endpoint, "grpc_endpoint": double.grpc_endpoint}
+        config = validated({"source": SOURCE, "sink": sink})
+        stream = WatchedStream("Everything", capture, "googlesql", "", TABLES)
+        errors = sink_type(config.sink.type).destination_errors(config.sink, config.source, stream)
+    assert len(errors) == (capture == "NEW_VALUES")
+    assert all(error.startswith("sink: table d.Singers has partitions that expire") for error in errors)
