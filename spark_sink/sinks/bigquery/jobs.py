@@ -4,7 +4,6 @@ A job's id is taken permanently, whether the job succeeded or failed. So a job t
 whoever asks, unless what it wrote is lost; and a job that failed is run again under its id with a suffix.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 
@@ -100,17 +99,22 @@ class BigQueryJobs:
         )
 
         def once() -> None:
-            for number in itertools.count():
+            number = 0
+            while True:
                 name = _attempt(job_id, number) if job_id else None
                 if before is not None and name is not None:
                     before(name)
                 try:
                     job = start(name)
                 except exceptions.Conflict:
-                    assert name is not None
-                    known = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
+                    assert job_id is not None
+                    known = self._get(_attempt(job_id, number), location)
                     self._wait(known)
+                    if known.error_result:
+                        number, known = self._newest(job_id, number, known, location)
+                        self._wait(known)
                     if known.error_result or is_lost():
+                        number += 1
                         continue
                 else:
                     job.result(retry=self._retry)
@@ -125,16 +129,40 @@ class BigQueryJobs:
 
     def has_succeeded(self, job_id: str, location: str) -> bool:
         """True if a job has succeeded, under its id or with a suffix; one that runs is waited for."""
-        for number in itertools.count():
-            name = _attempt(job_id, number)
-            try:
-                job = self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
-            except exceptions.NotFound:
-                break
+        job = self._found(job_id, location)
+        if job is None:
+            return False
+        self._wait(job)
+        if job.error_result:
+            _, job = self._newest(job_id, 0, job, location)
             self._wait(job)
-            if not job.error_result:
-                return True
-        return False
+        return not job.error_result
+
+    def _newest(self, job_id: str, number: int, job: _Job, location: str) -> tuple[int, _Job]:
+        """The newest attempt, from one that failed on: its number, and its job.
+
+        An attempt exists only after the one before it has failed. So the newest is found in steps that double, because
+        a job that fails at each start of the sink has many.
+        """
+        step = 1
+        while (later := self._found(_attempt(job_id, number + step), location)) is not None:
+            number, job, step = number + step, later, step * 2
+        while step > 1:
+            step //= 2
+            later = self._found(_attempt(job_id, number + step), location)
+            if later is not None:
+                number, job = number + step, later
+        return number, job
+
+    def _found(self, name: str, location: str) -> _Job | None:
+        """A job, or None where it does not exist."""
+        try:
+            return self._get(name, location)
+        except exceptions.NotFound:
+            return None
+
+    def _get(self, name: str, location: str) -> _Job:
+        return self._client().get_job(name, location=location, retry=self._retry, timeout=TIMEOUT)
 
     def settle(self, job_id: str, location: str) -> None:
         """Waits until a job has ended. One that does not exist is prevented: it can never run under this id.

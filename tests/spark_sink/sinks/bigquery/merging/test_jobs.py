@@ -37,11 +37,16 @@ class Taken:
 
     known: dict[str, Job]
     started: list[str] = field(default_factory=list)
+    requests: int = 0
 
     def get_job(self, job_id: str, **_: Any) -> Job:
+        self.requests += 1
+        if job_id not in self.known:
+            raise exceptions.NotFound("Not found: Job")
         return self.known[job_id]
 
     def start(self, job_id: str | None) -> bigquery.QueryJob:
+        self.requests += 1
         assert job_id is not None
         if job_id in self.known:
             raise exceptions.Conflict("Already Exists")
@@ -80,6 +85,23 @@ def test_a_job_whose_result_is_lost_runs_again() -> None:
     taken = Taken({"job": Job("job")})
     taken.run(is_lost=True)
     assert taken.started == ["job_1"]
+
+
+@pytest.mark.parametrize("failures", [*range(1, 40), 1000])
+def test_a_job_that_has_failed_often_runs_under_the_next_id_after_few_requests(failures: int) -> None:
+    """Each start of the sink tried all former ids again, so that its work grew with every failure."""
+    failed = {name: preventing(0) for name in ["job", *(f"job_{number}" for number in range(1, failures))]}
+    taken, named = Taken(failed), list[str]()
+    made = BigQueryJobs(lambda: cast("bigquery.Client", taken), patience=1.0, failure=SinkError)
+    assert not made.has_succeeded("job", "US")
+    taken.requests = 0
+    made.run("job", "US", taken.start, named.append)
+    assert (taken.started, named) == ([f"job_{failures}"], ["job", f"job_{failures}"])
+    assert taken.requests <= 3 + 2 * failures.bit_length()
+    taken.known[f"job_{failures}"] = Job("job", 2)
+    assert made.has_succeeded("job", "US")
+    made.run("job", "US", taken.start)
+    assert taken.started == [f"job_{failures}"], "it has succeeded"
 
 
 def test_a_job_that_does_not_end_is_reported_and_then_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
