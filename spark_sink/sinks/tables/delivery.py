@@ -2,7 +2,8 @@
 
 While a backfill of a table is not done, its deleted rows are kept with ``_is_deleted``: else a row of the backfill that
 comes after its DELETE would be there again. They are removed once the backfill is done, also where no change follows
-(:mod:`spark_sink.settling`); the spool records which tables have some (:mod:`spark_sink.sinks.tables.kept_rows`).
+(:mod:`spark_sink.settling`); the spool records which tables have some (:mod:`spark_sink.sinks.tables.kept_rows`). The
+same goes for what rows that are updated meanwhile note (:mod:`spark_sink.sinks.tables.lake_table`).
 
 One table that cannot be written stops no other (:mod:`spark_sink.sinks.tables.stopped_tables`).
 """
@@ -51,7 +52,7 @@ class TablesDelivery(Delivery):
         super().__init__(config, feed)
         self._sink = sink
         self._writer: TablesWriter | None = None
-        self._removes = not feed.is_backfill and sink.mode != "append" and sink.deletes == "apply"
+        self._removes = not feed.is_backfill and sink.mode != "append"
         self._stopped: StoppedTables | None = None
         self._rejected = RejectedRows(feed, self.dead_letters, sink.mode)
         self._searched: tuple[int, frozenset[str]] | None = None
@@ -132,7 +133,10 @@ class TablesDelivery(Delivery):
         failed: dict[str, str] = {}
         for table in sorted(due - later):
             try:
-                self._made_writer().remove_deleted(spark, table)
+                if self._sink.deletes == "apply":
+                    self._made_writer().remove_deleted(spark, table)
+                else:
+                    self._made_writer().remove_notes(spark, table)
             except TableError as error:
                 failed[table] = f"{ROWS_KEPT}: {error}"
         self._later = later | failed.keys()
@@ -142,7 +146,7 @@ class TablesDelivery(Delivery):
 
     def unsettled(self) -> frozenset[str]:
         """The tables with deleted rows that are kept."""
-        return self._kept.tables() if self._removes else frozenset()
+        return self._kept.tables() if self._removes and self._sink.deletes == "apply" else frozenset()
 
     def cut_store(self, spark: SparkSession) -> CutStore | None:
         """The table of cuts beside the tables; Parquet has no versions."""

@@ -9,6 +9,10 @@ In mode history a row is a version of a row (:mod:`spark_sink.sinks.tables.histo
 A row of which only updates are known, from a change stream that captures only changes, has in ``_captured`` the names
 of the updated columns. The others may have values in Spanner. A backfill fills them. It is NULL in every row that is
 whole.
+
+While a backfill or a repair of a table is not done, a whole row notes there the columns that such updates name, too:
+the others are older, and may be what the backfill mends. Before them is ``=``, and the change sequence number at which
+the row was whole. A backfill as of a later timestamp fills the others. The notes are removed once it is done.
 """
 
 import re
@@ -69,6 +73,9 @@ CREATED = "spanner-cdc.created"
 """The property of a table that says that a sink has created it."""
 
 NOTHING = "CAST(NULL AS ARRAY<STRING>)"
+
+_MARK = "="
+"""No name of a column in Spanner begins with it."""
 
 PRESENT, REPLACED = "_present", "_replaced"
 """Columns that merged changes of a key have: the captured columns, if not all are, and a flag that the others are NULL.
@@ -170,7 +177,9 @@ def add_statement(target: str, columns: Mapping[str, str]) -> str:
     return f"ALTER TABLE {target} ADD COLUMNS ({declared(columns)})"
 
 
-def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, keeps_deleted: bool) -> str:
+def merge_statement(
+    table: LakeTable, target: str, rows: str, *, whole: bool, keeps_deleted: bool, notes: bool = False
+) -> str:
     """Merges the changes of a micro-batch into a table.
 
     Args:
@@ -180,15 +189,17 @@ def merge_statement(table: LakeTable, target: str, rows: str, *, whole: bool, ke
         whole: whether each row that is not deleted has all columns; otherwise the view has also :data:`PRESENT`, and a
             column that was not captured is left as it is.
         keeps_deleted: whether a deleted row stays, with ``_is_deleted`` and its last values.
+        notes: whether a row that is whole notes the columns that are captured, because a backfill may mend the others.
     """
     changed = {name: _changed(name, whole=whole, keeps_deleted=keeps_deleted) for name in _values_of(table)}
     captured, inserted = NOTHING, NOTHING
     if not whole:
         known_whole = f"s.{REPLACED} OR s.{DELETED}"
         inserted = f"CASE WHEN {known_whole} THEN {NOTHING} ELSE s.{PRESENT} END"
+        of_whole = f"array('{_MARK}' || coalesce(t.{SEQUENCE}, ''))" if notes else NOTHING  # NULL with anything is NULL
         captured = (
-            f"CASE WHEN {known_whole} OR t.{CAPTURED} IS NULL THEN {NOTHING}"
-            f" ELSE array_union(t.{CAPTURED}, s.{PRESENT}) END"
+            f"CASE WHEN {known_whole} THEN {NOTHING}"
+            f" ELSE array_union(coalesce(t.{CAPTURED}, {of_whole}), s.{PRESENT}) END"
         )
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
@@ -218,7 +229,10 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
         else f"s.{quoted(name)}"
         for name in values
     }
-    fills = f"t.{CAPTURED} IS NOT NULL AND NOT t.{DELETED} AND NOT s.{DELETED}"
+    is_older = (
+        f"NOT {is_noted('t')} OR get(t.{CAPTURED}, 0) < '{_MARK}' || s.{SEQUENCE}"  # than the row of the backfill
+    )
+    fills = f"t.{CAPTURED} IS NOT NULL AND ({is_older}) AND NOT t.{DELETED} AND NOT s.{DELETED}"
     deletes = "" if keeps_deleted else f" WHEN MATCHED AND {_NEWER} AND s.{DELETED} THEN DELETE"
     return (
         f"MERGE INTO {target} AS t USING {rows} AS s ON {same_row(table)}{deletes}"
@@ -226,6 +240,12 @@ def backfill_statement(table: LakeTable, target: str, rows: str, *, keeps_delete
         f" WHEN MATCHED AND {fills} THEN {_updated({**known, CAPTURED: NOTHING})}"
         f" WHEN NOT MATCHED AND NOT s.{DELETED} THEN {_inserted(table, NOTHING)}"
     )
+
+
+def is_noted(row: str = "") -> str:
+    """The condition of a row that is whole, though it has columns in ``_captured``."""
+    captured = f"{row}.{CAPTURED}" if row else CAPTURED
+    return f"coalesce(startswith(get({captured}, 0), '{_MARK}'), false)"
 
 
 _NEWER = f"s.{SEQUENCE} > coalesce(t.{SEQUENCE}, '')"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -30,8 +30,8 @@ from spark_sink.sinks.tables.formats.session import OWN, writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.history.version_merger import history_statement
+from spark_sink.sinks.tables.kept_rows import remove_kept
 from spark_sink.sinks.tables.lake_table import (
-    DELETED,
     LakeTable,
     backfill_statement,
     colliding,
@@ -43,7 +43,7 @@ from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, Reject
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
 from spark_sink.sinks.tables.row_merger import for_table, merged, newest
-from spark_sink.sinks.tables.table_faults import is_missing, naming, refused, tried
+from spark_sink.sinks.tables.table_faults import naming, refused, tried
 from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
 from spark_sink.sources.changes.known_tables import KnownTables, TablesNow, type_name
 from spark_sink.sources.changes.spool_copies import check_copy
@@ -188,7 +188,7 @@ class TablesWriter:
 
         Args:
             events: rows of the source.
-            tombstones: tables whose deleted rows are kept for now, whatever the option says.
+            tombstones: tables whose backfill is not done: their deleted rows are kept, whatever the option says.
             of_backfill: whether the rows are those of a backfill, which may have changed since.
             is_stopped: whether a table is stopped already: its events are only counted.
 
@@ -220,7 +220,7 @@ class TablesWriter:
             # a batch read that is planned again has the epochs that were sealed since
             bounded = kept if is_kept else kept.where(F.col("epoch") <= merged.last)
             with writing(events.sparkSession):
-                return Written(merged, self._write(bounded, due, merged, _Merging(keeps, of_backfill)))
+                return Written(merged, self._write(bounded, due, merged, _Merging(keeps, of_backfill, tombstones)))
 
     def _keeps_deleted(self, tombstones: frozenset[str], names: Iterable[str], *, of_backfill: bool) -> frozenset[str]:
         if self._options.deletes == "flag":
@@ -372,7 +372,7 @@ class TablesWriter:
                 if self._options.mode == "merge" and not backfill:
                     typed = newer(typed, store.rows(table.name), table)
                 keeps = self._keeps_deleted(tombstones, [name], of_backfill=backfill)
-                self._merge_typed(store, table, typed, _Merging(keeps, backfill), whole=whole, tasks=1)
+                self._merge_typed(store, table, typed, _Merging(keeps, backfill, tombstones), whole=whole, tasks=1)
 
     @property
     def mode(self) -> Mode:
@@ -384,25 +384,17 @@ class TablesWriter:
         return self._known.names()
 
     def remove_deleted(self, spark: SparkSession, name: str) -> None:
-        """Removes the deleted rows of a table of Spanner, if it is there and has any.
+        """Removes the deleted rows of a table of Spanner that were kept, and the notes of others, if it has any.
 
         Raises:
             TableError: Spark refuses to.
             PySparkException, Py4JError: the destination does not answer, or fails for more than one table.
         """
-        store = self.store(spark)
-        target = store.target(table_name(name))
-        with refused(name, target):
-            try:
-                store.refresh(target)
-                has_any = bool(spark.table(target).where(DELETED).limit(1).collect())
-            except AnalysisException as error:
-                if not is_missing(error):
-                    raise
-                return
-            if has_any:
-                with writing(spark):
-                    tried(name, spark.sql, f"DELETE FROM {target} WHERE {DELETED}")
+        remove_kept(spark, self.store(spark), name, mode=self._options.mode, keeps_deleted=False)
+
+    def remove_notes(self, spark: SparkSession, name: str) -> None:
+        """As :meth:`remove_deleted`, but deleted rows stay: only the notes of others are removed."""
+        remove_kept(spark, self.store(spark), name, mode=self._options.mode, keeps_deleted=True)
 
     def table(self, name: str, now: TablesNow | None = None) -> LakeTable:
         """A table of the destination, with every column that it has had.
@@ -434,16 +426,24 @@ class TablesWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Merging:
-    """The options of a merge: the tables whose deleted rows are kept, and whether the rows are those of a backfill."""
+    """The options of a merge.
+
+    Attributes:
+        keeps_deleted: the tables whose deleted rows are kept.
+        of_backfill: whether the rows are those of a backfill.
+        filled: the tables whose backfill is not done.
+    """
 
     keeps_deleted: frozenset[str]
     of_backfill: bool
+    filled: frozenset[str] = frozenset()
 
     def statement(self, table: LakeTable, target: str, rows: str, *, whole: bool) -> str:
         keeps = table.source in self.keeps_deleted
         if self.of_backfill:
             return backfill_statement(table, target, rows, keeps_deleted=keeps)
-        return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps)
+        notes = table.source in self.filled
+        return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps, notes=notes)
 
 
 def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[str, SpannerCdcError]:

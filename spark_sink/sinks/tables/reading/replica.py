@@ -33,6 +33,7 @@ from spark_sink.sinks.tables.lake_table import (
     PRESENT,
     SEQUENCE,
     TYPE,
+    is_noted,
     own_names,
     table_name,
 )
@@ -130,9 +131,9 @@ class TablesReplica(Replica):
         if self._appends:
             change, known = F.col(own_names(there)[TYPE]), F.col(PRESENT)
         else:
-            is_whole = F.col(CAPTURED).isNull()
+            is_whole = F.col(CAPTURED).isNull() | F.expr(is_noted())
             change = F.when(F.col(DELETED), "DELETE").otherwise(F.when(is_whole, "INSERT").otherwise("UPDATE"))
-            known = F.col(CAPTURED)
+            known = F.when(~is_whole, F.col(CAPTURED))
         return rows.select(
             F.to_json(F.struct(*columns), _TIMESTAMPS).alias("payload"),
             F.col(SEQUENCE).alias("sequence"),
