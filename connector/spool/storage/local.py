@@ -115,13 +115,17 @@ class LocalStore:
         found = []
         top = self.root / beginning.rpartition("/")[0]
         for folder, _, names in os.walk(top, onerror=refuse):
+            within = folder[len(str(self.root)) :].lstrip("/")
             for name in names:
-                target = Path(folder, name)
-                path = target.relative_to(self.root).as_posix()
+                path = f"{within}/{name}" if within else name  # text: there may be thousands, and a Path costs most
                 if path.startswith(beginning) and not is_temporary(name):
-                    with suppress(FileNotFoundError), self._errors.on_reading(target):
-                        status = target.lstat()
-                        found.append(StoredFile(path, status.st_size, _version(status)))
+                    try:
+                        status = os.lstat(f"{folder}/{name}")
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        raise self._errors.reading(f"{folder}/{name}", error) from error
+                    found.append(StoredFile(path, status.st_size, _version(status)))
         return sorted(found, key=lambda file: file.path)
 
     def create(self, path: str, data: bytes | pa.Buffer) -> None:

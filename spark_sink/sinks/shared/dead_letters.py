@@ -172,7 +172,8 @@ class DeadLetters:
         A file whose lines somebody has removed does not count.
         """
         paths = (file.path for _, file in self._found() if file.size)
-        return frozenset(path.partition("/")[0] for path in paths if _name(path).startswith(beginnings or ""))
+        named = (path for path in paths if not beginnings or _name(path).startswith(beginnings))
+        return frozenset(path.partition("/")[0] for path in named)
 
     def files(self, table: str | None = None, *beginnings: str) -> list[DeadLetterFile]:
         """All files, or those of a table, sorted by their oldest change and then by name; also those without lines.

@@ -90,6 +90,8 @@ class TablesReplay:
             )
             for spool_id, feed in self._feeds.items()
         }
+        self._sent = pa.RecordBatch.from_pylist([])
+        self._writers: dict[str, tuple[TablesWriter, RejectedRows]] = {}
         self._rejected: dict[tuple[str, str], str] = {}
         self._applied: dict[tuple[str, str], int] = {}
         self._written: set[str] = set()
@@ -119,6 +121,7 @@ class TablesReplay:
         tombstones = self._delivery.keep_deleted(table, self._unfinished)
         if (of_rows := self._rows[spool_id]).has(name):
             self._written.add(table)
+            self._writers.clear()  # they know these dead letters
             return of_rows.send(rows, tombstones)
         feed = self._feeds[spool_id]
         if why := of_rows.why_waiting(table) or self._why_not(feed, table):
@@ -127,15 +130,27 @@ class TablesReplay:
             return _all(rows, self._rejected[spool_id, table])
         if last_epoch(name) < self._applied[spool_id, table]:
             return self._send_late(name, rows, tombstones)
-        rejected = RejectedRows(feed, self._delivery.dead_letters, self._sink.mode, lambda _: [rows])
+        self._sent = rows
+        writer, rejected = self._of_stopped(feed)
         events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
-        written = self._writer(feed, rejected).write(events, tombstones=tombstones, of_backfill=feed.is_backfill)
+        written = writer.write(events, tombstones=tombstones, of_backfill=feed.is_backfill)
         if table in written.stopped:
             self._rejected[spool_id, table] = str(written.stopped[table])
             return _all(rows, str(written.stopped[table]))
         self._written.add(table)
         self._stopped_files(table).discard(name)
         return Moved(len(rejected.left_out(table)))
+
+    def _of_stopped(self, feed: Feed) -> tuple[TablesWriter, RejectedRows]:
+        """The writer of dead letters of stopped tables, and those of their rows that it knows or adds.
+
+        It searches the store once for the files that follow each other: there may be thousands.
+        """
+        spool_id = feed.spool.header().spool_id
+        if spool_id not in self._writers:
+            rejected = RejectedRows(feed, self._delivery.dead_letters, self._sink.mode, lambda _: [self._sent])
+            self._writers[spool_id] = self._writer(feed, rejected), rejected
+        return self._writers[spool_id]
 
     def _why_not(self, feed: Feed, table: str) -> str:
         """The reason why a table cannot be written; notes the last epoch that it has before this replay writes it."""

@@ -20,7 +20,9 @@ from spark_sink.errors import TableError
 from spark_sink.publishing import _Incompleteness
 from spark_sink.sinks.shared.replayed_spools import record_left
 from spark_sink.sinks.tables.config import TableOptions
+from spark_sink.sinks.tables.lake_table import LakeTable
 from spark_sink.sinks.tables.merge_into import Merged, Written
+from spark_sink.sinks.tables.rejected.rejected_rows import RejectedRows
 from tests.spark_sink.sinks.tables.campaign.by_hand import Sink
 from tests.spark_sink.spools import START, record
 
@@ -43,8 +45,10 @@ class Destination:
     fails_after_commit: set[str] = field(default_factory=set)
     commits: list[str] = field(default_factory=list)
 
-    def writer(self, _: object, options: TableOptions, *__: object, **___: object) -> "Writer":
-        return Writer(self, options.mode)
+    def writer(
+        self, _: object, options: TableOptions, *__: object, rejected: RejectedRows | None = None, **___: object
+    ) -> "Writer":
+        return Writer(self, options.mode, rejected)
 
     def epochs(self, table: str = "Singers") -> list[int]:
         return [epoch for name, epoch in self.rows if name == table]
@@ -59,8 +63,9 @@ def events(spool: Spool, first: int, last: int) -> DataFrame:
 class Writer:
     """In place of :class:`spark_sink.sinks.tables.merge_into.TablesWriter`."""
 
-    def __init__(self, destination: Destination, mode: str) -> None:
+    def __init__(self, destination: Destination, mode: str, rejected: RejectedRows | None) -> None:
         self._to = destination
+        self._rejected = rejected
         self.mode = mode
 
     def tables(self) -> list[str]:
@@ -85,6 +90,8 @@ class Writer:
             if name in self._to.failing:
                 stopped[name] = TableError("another type")
                 continue
+            if self._rejected is not None:
+                self._rejected.opened(cast("LakeTable", self.table(name)), cast("SparkSession", None))
             self._write(name, events.filter(pc.equal(events.column("object"), name)), last)
             if name in self._to.fails_after_commit:
                 stopped[name] = TableError("no answer")

@@ -1,4 +1,4 @@
-"""A file of dead letters that is saved while a replay runs: no later one of its table overtakes it."""
+"""Files of dead letters in a replay: no later one overtakes one that is saved meanwhile, and there may be many."""
 
 from pathlib import Path
 
@@ -37,3 +37,23 @@ def test_later_files_of_its_table_wait_for_a_file_that_is_changed_during_a_repla
     assert scene.to.epochs() == [1, 2, 3, 4]
     assert scene.stopped == {}
     assert scene.letters() == 0
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_a_replay_does_not_search_the_store_for_each_file(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    scene.to.failing = {"Singers"}
+    for epoch in range(1, files + 1):
+        scene.deliver(epoch)
+    scene.to.failing.clear()
+    searched: list[str] = []
+    find = DeadLetters._found
+
+    def found(store: DeadLetters, beginning: str = "") -> object:
+        searched.append(beginning)
+        return find(store, beginning)
+
+    monkeypatch.setattr(DeadLetters, "_found", found)
+    assert scene.replay() == Replayed(sent=files)
+    assert len(searched) == 5
