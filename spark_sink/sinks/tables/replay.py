@@ -128,7 +128,7 @@ class TablesReplay:
             self._rejected.setdefault((spool_id, table), why)
         if (spool_id, table) in self._rejected:
             return _all(rows, self._rejected[spool_id, table])
-        if last_epoch(name) < self._applied[spool_id, table]:
+        if last_epoch(name, rows) < self._applied[spool_id, table]:
             return self._send_late(name, rows, tombstones)
         self._sent = rows
         writer, rejected = self._of_stopped(feed)

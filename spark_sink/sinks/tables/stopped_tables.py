@@ -145,13 +145,15 @@ class StoppedTables:
         log.say("spark_sink", line, action=action, level=level, table=table)
 
 
-def last_epoch(name: str) -> int:
+def last_epoch(name: str, rows: pa.RecordBatch) -> int:
     """The last epoch of the micro-batch of a file with dead letters of a stopped table.
 
     A table that has later ones has overtaken the file: its own commit of that micro-batch, and a replay's of the file,
-    have no number above it. In a name of an older program it is the last one with changes of the table.
+    have no number above it. In a name of an older program, and for a file with another name, it is that of the rows.
     """
-    return int(name.rpartition("_")[2])
+    of_rows: int = pc.max(rows.column("epoch")).as_py()
+    number = name.rpartition("_")[2]
+    return max(of_rows, int(number)) if number.isdecimal() else of_rows
 
 
 def with_dead_letters(dead_letters: DeadLetters, tables: Iterable[str]) -> frozenset[str]:

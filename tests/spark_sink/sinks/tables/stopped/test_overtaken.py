@@ -1,5 +1,7 @@
 """Dead letters of a stopped table that has later epochs: a replay never counts them as written."""
 
+from pathlib import Path
+
 import pytest
 
 from spark_sink.dead_letters_command import Replayed
@@ -47,3 +49,15 @@ def test_a_table_that_stops_after_its_own_commit_has_the_epochs_of_its_dead_lett
     assert scene.replay() == Replayed(sent=2)
     assert scene.to.epochs() == [4, 5]
     assert scene.stopped == {}
+
+
+def test_a_file_that_was_renamed_is_replayed_by_its_epochs(scene: Scene) -> None:
+    scene.to.failing = {"Singers"}
+    scene.deliver(1, 2)
+    scene.deliver(3, 4)
+    scene.to.failing.clear()
+    first, second = (Path(scene.store.root, file.path) for file in scene.store.files())
+    first.rename(first.with_name(f"{first.stem} (copy).jsonl"))
+    assert scene.replay() == Replayed(sent=4)
+    assert scene.to.epochs() == [1, 2, 3, 4]
+    assert not second.exists()
