@@ -56,7 +56,7 @@ def _of_columns(name: str, table: BigQueryTable, existing: ExistingTable) -> Ite
         if there is None:
             continue
         is_fixed = field.name.lower() in fixed
-        if (there.type, there.repeated) != (field.type, field.repeated) or _is_narrower(table, there, is_fixed):
+        if (there.type, there.repeated) != (field.type, field.repeated) or _rounds(there):
             way = _recreated(name) if is_fixed else _retyped(name, table, there, field)
             yield f"column {field.name} is {there.type_text} in BigQuery, and would be {field.type_text}: {way}"
         elif there.required and field.name in others:
@@ -75,17 +75,13 @@ def _of_others(name: str, table: BigQueryTable, existing: ExistingTable) -> Iter
             yield f"column {there.name} cannot be NULL in BigQuery, and Spanner has none: {_nullable(name, there)}"
 
 
-def _is_narrower(table: BigQueryTable, there: Field, is_fixed: bool) -> bool:  # noqa: FBT001
-    """True if the parameters of a column's type exclude values that the type itself can hold.
+def _rounds(there: Field) -> bool:
+    """True if BigQuery rounds numbers that the type itself can hold to the parameters of a column's type.
 
-    BigQuery rounds numbers to them. A longer text is one rejected row where rows are sent, but the end of a MERGE with
-    all its rows. Where the column is fixed, that end has the same repair as a stopped table, and may never come: a key
-    is often as long as in Spanner.
+    A length is no reason to stop a table: it is often Spanner's own. A longer text is rejected, which is no silence.
     """
-    if not there.parameters:
+    if not there.parameters or there.type not in WHOLE_AND_FRACTION:
         return False
-    if there.type not in WHOLE_AND_FRACTION:
-        return table.is_loaded and not is_fixed
     precision, scale = (*there.parameters, 0)[:2]
     whole, fraction = WHOLE_AND_FRACTION[there.type]
     return precision - scale < whole or scale < fraction
