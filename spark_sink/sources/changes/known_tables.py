@@ -85,10 +85,6 @@ class KnownTables:
         """The tables of the newest epoch."""
         return sorted(self._newest_keys())
 
-    def keys(self, table: str) -> list[str]:
-        """The keys of all schemas that a table has had."""
-        return [key for key in self._all_keys() if self.schema(key).table == table]
-
     def _newest_keys(self) -> dict[str, str]:
         try:
             header = self._spool.header()

@@ -51,21 +51,21 @@ def typed(df: DataFrame, table: str, *, spool: str | None = None) -> DataFrame:
         ConfigurationError: the spool or the table is unknown, or a column has the name of an added column.
         SpoolError: the spool cannot be read.
     """
-    known = KnownTables(Spool.at(spool or spool_of(df)))
-    keys, columns = known.keys(table), known.columns(table)
-    return typed_as(_without_unknown_columns(df, table, columns, keys), table, columns)
+    found = Spool.at(spool or spool_of(df))
+    newest, columns = found.latest(), KnownTables(found).columns(table)
+    return typed_as(_without_unknown_columns(df, table, columns, after=newest), table, columns)
 
 
-def _without_unknown_columns(df: DataFrame, table: str, columns: Collection[str], keys: Collection[str]) -> DataFrame:
+def _without_unknown_columns(df: DataFrame, table: str, columns: Collection[str], *, after: int) -> DataFrame:
     """The same rows; one of the table that has another column fails the query, because its value would be lost.
 
     Args:
         df: rows of the source.
         table: the table's name.
         columns: the names of its columns.
-        keys: of its schemas that have no other column, so that the payloads of their rows need not be parsed for this.
+        after: an epoch up to which rows have no other column, so that their payloads need not be parsed for this.
     """
-    is_of_new_schema = (F.col("object") == F.lit(table)) & ~F.col("schema_key").isin(*keys)
+    is_later = (F.col("object") == F.lit(table)) & (F.col("epoch") > F.lit(after))
     known = F.array(*map(F.lit, columns))
     unknown = F.array_except(F.json_object_keys(F.col("payload")), known)
     names = F.array_join(unknown, ", ")
@@ -74,7 +74,7 @@ def _without_unknown_columns(df: DataFrame, table: str, columns: Collection[str]
         names,
         F.lit(". Start the query again, and it has them."),
     )
-    fails = is_of_new_schema & (F.size(unknown) > F.lit(0))
+    fails = is_later & (F.size(unknown) > F.lit(0))
     return df.where(F.coalesce(F.when(fails, F.raise_error(why).cast("boolean")), F.lit(True)))
 
 
