@@ -21,7 +21,7 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import log_done, rejected, reported
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_by_command, header_for_backfill, log_stopped, unfinished_of
+from connector.daemon.due_backfills import due_by_command, header_for_backfill, log_stopped
 from connector.daemon.sink_process import (
     BothHalves,
     Patience,
@@ -36,7 +36,7 @@ from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import RecordedBackfill, backfills, find, spool_path
+from connector.spool.backfill.records import RecordedBackfill, backfills, find, spool_path, unfinished_of
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics

@@ -14,7 +14,6 @@ from connector.core.schemas import TableSchema
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import unfinished_of
 from connector.daemon.sink_process import Patience
 from connector.errors import ConfigurationError, SpannerCdcError
 from connector.log import Log
@@ -23,7 +22,7 @@ from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.completeness import tables_without_backfill
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import RecordedBackfill, backfills
+from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_of
 from connector.spool.reading import Spool, SpoolHeader
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_thread

@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, SpoolError, SpoolInUseError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import RecordedBackfill, backfills, check_movable
+from connector.spool.backfill.records import RecordedBackfill, backfills, check_movable, unfinished_of
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.storage.store import contents
 from connector.spool.writing import initialize, sole_writer
@@ -123,12 +123,6 @@ def _all_stopped(unfinished: Sequence[RecordedBackfill]) -> SpoolError:
         f"backfill {numbers} is not finished: its tables {left} are stopped",
         hint="`spanner-cdc backfill CONFIG --resume TABLE` resumes one.",
     )
-
-
-def unfinished_of(known: Collection[RecordedBackfill]) -> list[RecordedBackfill]:
-    """The backfills that are not done and that no other continues, in order; no two of them have the same table."""
-    continued = {one.document.continues for one in known}
-    return [one for one in known if not one.progress.is_done and one.document.number not in continued]
 
 
 def header_for_backfill(spool: Spool, config: Config, stream: OpenStream) -> SpoolHeader:

@@ -15,7 +15,6 @@ from connector.daemon.backfill import BackfillOptions, check_rejected, delivered
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import rejected
 from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import unfinished_of
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
@@ -26,7 +25,7 @@ from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.equal_tables import keep_equal
-from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, withdraw
+from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, unfinished_of, withdraw
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, stopped_by
 from connector.spool.storage.locations import absolute

@@ -196,10 +196,15 @@ def unfinished_tables(spool: Spool, sink: str = "") -> frozenset[str]:
 
 def unfinished_among(spool: Spool, known: Sequence[RecordedBackfill], sink: str = "") -> frozenset[str]:
     """As :func:`unfinished_tables`, of backfills that were just read."""
-    continued = {one.document.continues for one in known}
-    left = [one for one in known if one.progress.unfinished and one.document.number not in continued]
-    recorded = (table for one in left if not (sink and _is_of_another(one, sink)) for table in one.progress.unfinished)
+    left = (one for one in unfinished_of(known) if not (sink and _is_of_another(one, sink)))
+    recorded = (table for one in left for table in one.progress.unfinished)
     return frozenset([*recorded, *_announced(spool_of(spool, len(known) + 1))])
+
+
+def unfinished_of(known: Collection[RecordedBackfill]) -> list[RecordedBackfill]:
+    """The backfills that are not done and that no other continues, in order; no two of them have the same table."""
+    continued = {one.document.continues for one in known}
+    return [one for one in known if not one.progress.is_done and one.document.number not in continued]
 
 
 def _is_of_another(one: RecordedBackfill, sink: str) -> bool:
@@ -214,9 +219,7 @@ def _is_of_another(one: RecordedBackfill, sink: str) -> bool:
 
 def unfinished_names(known: Sequence[RecordedBackfill]) -> Sequence[str]:
     """The backfills that are not done and that no other continues, such as ``repair 2``."""
-    continued = {one.document.continues for one in known}
-    left = (one.document for one in known if not one.progress.is_done and one.document.number not in continued)
-    return tuple(f"{document.kind} {document.number}" for document in left)
+    return tuple(f"{one.document.kind} {one.document.number}" for one in unfinished_of(known))
 
 
 def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
