@@ -2,7 +2,8 @@
 
 A reader that stops seals nothing at or past the late record, so that the next run reads all of it again from Spanner. A
 late record of a timestamp that is sealed already becomes a dead letter even so, because it is not read again. A reader
-that continues stores the dead letter before it seals the next epoch.
+that continues stores the dead letter before it seals the next epoch. Transactions that lack records are counted, logged
+and stored here, too; they stop no reader.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from connector.errors import LateRecordError, SpoolError, StreamError
 from connector.log import Log
 from connector.reader.read_state import ReadState
 from connector.spanner.decoding.decoder import Item
+from connector.telemetry.metrics import ReaderMetrics
 
 _log = Log(__name__)
 
@@ -36,6 +38,19 @@ class DeadLetterStore(Protocol):
             StreamError: too many are stored; these are stored all the same.
             SpoolError: the store cannot be written.
         """
+
+
+def count_incomplete(transactions: Iterable[IncompleteTransaction], metrics: ReaderMetrics) -> None:
+    """Counts and logs transactions that lack records."""
+    for one in transactions:
+        metrics.incomplete_transactions += 1
+        _log.error(
+            "a transaction is incomplete",
+            server_transaction_id=one.server_transaction_id,
+            commit_timestamp=format_rfc3339(one.commit_timestamp),
+            expected_records=one.expected,
+            received_records=one.received,
+        )
 
 
 class LatePolicy:
@@ -123,13 +138,14 @@ class LatePolicy:
                     raise
                 del self._unstored[: len(some)]  # if this is cancelled they stay, for the next seal
 
-    async def store_incomplete(self, transactions: Sequence[IncompleteTransaction]) -> None:
-        """Stores transactions that lack records; without a store they are only logged.
+    async def report_incomplete(self, transactions: Sequence[IncompleteTransaction]) -> None:
+        """Counts, logs and stores transactions that lack records; without a store they are only counted and logged.
 
         Raises:
             StreamError: too many are stored.
             SpoolError: they cannot be stored.
         """
+        count_incomplete(transactions, self._metrics)
         if transactions and self._store is not None:
             await self._store.keep(transactions)
 

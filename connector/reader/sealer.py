@@ -9,12 +9,9 @@ from typing import Protocol
 
 from connector.core.epoch import SealedEpoch, incomplete_transactions
 from connector.core.partitions import CutPartition
-from connector.core.timestamps import SECOND, format_rfc3339
-from connector.log import Log
+from connector.core.timestamps import SECOND
 from connector.reader.late_policy import LatePolicy
 from connector.reader.read_state import ReadState
-
-_log = Log(__name__)
 
 
 class SealedEpochSink(Protocol):
@@ -120,13 +117,4 @@ class Sealer:
 
     async def _report_incomplete(self, epoch: SealedEpoch) -> None:
         found = incomplete_transactions(epoch.changes, of_some_placements=self._state.stream.of_some_placements)
-        for transaction in found:
-            self._state.metrics.incomplete_transactions += 1
-            _log.error(
-                "a transaction is incomplete",
-                server_transaction_id=transaction.server_transaction_id,
-                commit_timestamp=format_rfc3339(transaction.commit_timestamp),
-                expected_records=transaction.expected,
-                received_records=transaction.received,
-            )
-        await self._late.store_incomplete(found)
+        await self._late.report_incomplete(found)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import Share, ShareReport, Window
 from connector.log import Log
+from connector.reader.late_policy import count_incomplete
 from connector.telemetry.metrics import ReaderMetrics, TableCount
 from spark_sink.reading.windows.job import ReadWindow
 
@@ -102,15 +103,7 @@ class WindowTelemetry:
 
     def report_incomplete(self, found: ReadWindow) -> None:
         """Counts and logs incomplete transactions; before the seal, after which the window is not read again."""
-        for one in found.incomplete:
-            self._metrics.incomplete_transactions += 1
-            _log.error(
-                "a transaction is incomplete",
-                server_transaction_id=one.server_transaction_id,
-                commit_timestamp=format_rfc3339(one.commit_timestamp),
-                expected_records=one.expected,
-                received_records=one.received,
-            )
+        count_incomplete(found.incomplete, self._metrics)
 
 
 def _span(window: Window) -> dict[str, object]:
