@@ -84,6 +84,12 @@ class Repaired:
         source = {**source_of(self.server).name.model_dump(), "emulator_host": source_of(self.server).emulator_host}
         return validated({"source": source, "spool": {"path": self.spool.path}})
 
+    def with_missing_row(self) -> TableSchema:
+        """A table that lacks one row at the destination, which is to be repaired."""
+        table = next(table for table in self.tables if self.rows(table))
+        self.keys.add(RowKind.MISSING, table, self.rows(table)[0])
+        return table
+
     def record(self, *tables: TableSchema) -> Backfill:
         return record(
             self.spool,
@@ -161,8 +167,7 @@ def test_a_repair_is_recorded_once_all_of_it_is_sealed_and_one_that_was_killed_b
 ) -> None:
     with serving() as server:
         repaired = Repaired(server, tmp_path)
-        table = next(table for table in repaired.tables if repaired.rows(table))
-        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        table = repaired.with_missing_row()
         seal = BackfillWriter.seal
 
         class KilledError(BaseException):
@@ -192,8 +197,7 @@ def test_a_repair_of_rows_that_are_too_many_bytes_or_one_that_is_stopped_is_not_
 ) -> None:
     with serving() as server:
         repaired = Repaired(server, tmp_path)
-        table = next(table for table in repaired.tables if repaired.rows(table))
-        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        table = repaired.with_missing_row()
         changes: list[tuple[dict[str, Any], type[Exception]]] = [
             ({"max_bytes": 1}, SpoolError),
             ({"is_stopped": lambda: True}, StoppedError),
@@ -210,8 +214,7 @@ def test_a_repair_of_rows_that_are_too_many_bytes_or_one_that_is_stopped_is_not_
 def test_a_repair_that_was_lost_is_given_up_and_a_backfill_must_be_finished_first(tmp_path: Path) -> None:
     with serving() as server:
         repaired = Repaired(server, tmp_path)
-        table = next(table for table in repaired.tables if repaired.rows(table))
-        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        table = repaired.with_missing_row()
         document = repaired.record(table)
         mark_lost(spool_of(repaired.spool, document.number), "changes were merged before", now=repaired.at)
         assert unfinished_tables(repaired.spool) == {table.table}
@@ -229,8 +232,7 @@ def test_a_repair_that_was_lost_is_given_up_and_a_backfill_must_be_finished_firs
 def test_a_backfill_that_is_recorded_while_rows_are_compared_must_be_finished_first(tmp_path: Path) -> None:
     with serving() as server:
         repaired = Repaired(server, tmp_path)
-        table = next(table for table in repaired.tables if repaired.rows(table))
-        repaired.keys.add(RowKind.MISSING, table, repaired.rows(table)[0])
+        table = repaired.with_missing_row()
         config = repaired.config()
         stop = StopRequest(drain_timeout=SECOND)
         asyncio.run(finish_earlier(config, tmp_path, stop))
