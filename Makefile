@@ -20,6 +20,7 @@ SPARK := tests/spark_sink tests/integration/bigquery
 
 # ALSO="test-iceberg test-own-delta test-lower-bounds test-newest-python" runs those beside them, as CI does.
 # RETRY=1 runs what failed once more when nothing else runs, as CI does, and names what then passed: each is a fault to be mended.
+# LONG=1 runs the tests that are marked long, too, which take three times as long as the others.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
@@ -28,6 +29,10 @@ SERVERS := tests/emulator tests/breakages
 SOURCES := tests/spark_sink/sources tests/spark_sink/reading/windows
 SNIPPETS := $(VENV)/snippets
 SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
+
+ifdef LONG
+export PYTEST_ADDOPTS := --run-long
+endif
 
 ifdef COVERAGE
 export COVERAGE_FILE := $(abspath $(VENV))/coverage/data
@@ -38,13 +43,12 @@ endif
 
 # So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone.
 AT_A_TIME := 5
-LANES := test-rest test-spark-databases test-spark-sources test-spark-sessions $(ALSO) test-commands test-servers test-random test-spark-services \
-  test-snippets
+LANES := test-rest test-spark-databases $(ALSO) test-random test-spark-services test-spark-sources test-spark-sessions test-commands \
+  test-snippets test-servers
 PASSED := $(VENV)/passed
 
-# Installed before the lanes start: a lane that has to wait for its environment would start last.
-INSTALLED = $(if $(filter test-delta test-own-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed) $(if $(filter test-lower-bounds,$(ALSO)),$(OLDEST)/.installed) \
-  $(if $(filter test-newest-python,$(ALSO)),$(NEWEST)/.installed)
+# Installed before the lanes start; the others' environments are installed beside them.
+INSTALLED = $(if $(filter test-delta test-own-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed)
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
 PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
@@ -269,12 +273,12 @@ docs: setup
 soak: setup
 	@$(BIN)/python -m tests.soak $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10))
 
-# The slow tests, those of lakehouse tables among them, and all random examples, of which `make test` draws a share.
+# The slow and the long tests, those of lakehouse tables among them, and all random examples, of which `make test` draws a share.
 campaigns: export PROPERTY_SHARE := 1
 campaigns: setup $(LAKEHOUSE)/.installed
-	@$(BIN)/python -m pytest -m "slow or hypothesis" --run-slow tests
+	@$(BIN)/python -m pytest -m "slow or long or hypothesis" --run-slow tests
 	@$(BIN)/python -m pytest -m "not slow and not hypothesis" tests/property
-	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -m slow -k "not parquet" --run-slow tests/spark_sink/sinks/tables
+	@$(LAKEHOUSE)/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) -m "slow or long" -k "not parquet" --run-slow tests/spark_sink/sinks/tables
 
 # Both distributions, below dist/: the service, and the scripted server for users' tests. An old build/ would be packed too.
 # PROJECT_REPOSITORY=https://... and PROJECT_DOCUMENTATION=https://... are the links that an index shows (setup.py).

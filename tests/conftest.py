@@ -1,4 +1,4 @@
-"""Settings of all tests. Campaigns, which are marked slow, run only with `pytest --run-slow`."""
+"""Settings of all tests: those that are marked slow or long are skipped unless an option asks for them."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from connector import log
 from tests import without_pandas
 from tests.java import java_options, spark_home
+from tests.long_tests import add_options, skip_unless_wanted
 from tests.property.effort import share_of
 
 without_pandas.hide()
@@ -35,16 +36,12 @@ settings.load_profile("shared machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-slow", action="store_true", help="also run tests marked slow: campaigns")
+    add_options(parser)
 
 
+@pytest.hookimpl(trylast=True)  # first cases are counted among those that -k has left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--run-slow"):
-        return
-    skip = pytest.mark.skip(reason="a campaign: runs with --run-slow")
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(skip)
+    skip_unless_wanted(config, items)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ def records(replay: Replay, span: Span, token: str | None, start: int = START) -
     return found
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_records_are_distinct_and_in_commit_order_beyond_a_second(dialect: str, framing: str) -> None:
@@ -58,6 +59,7 @@ def test_the_initial_query_announces_the_partitions(dialect: str) -> None:
     assert {record.start_timestamp for record in announced} == {START}
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize(
     "later", [0, 999, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 7_000_000, 1_000_000_000))]

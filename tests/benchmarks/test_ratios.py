@@ -44,6 +44,7 @@ def test_no_floor_lets_the_reader_be_slower_than_the_baseline() -> None:
     assert min(FLOORS.values()) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dialect", "framing"),
     [pytest.param(*case, marks=() if case in SHORT else pytest.mark.slow) for case in FLOORS],

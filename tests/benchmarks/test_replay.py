@@ -26,6 +26,7 @@ def wanted(token: str | None) -> list[bytes]:
     return answer(REPLAY, SPAN, token)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), _NARROW], ids=["wide", "narrow"])
 def test_a_sync_client_receives_every_message_unchanged(
     server: ReplayServer, options: tuple[tuple[str, int], ...]

@@ -32,6 +32,7 @@ def partition(rows: int) -> SnapshotPartition:
     return snapshots.partition(TableReplay.sql(rows))
 
 
+@pytest.mark.long
 def test_no_two_rows_of_a_table_have_the_same_key(server: ReplayServer) -> None:
     address, sql = snapshots.address_at(server.host), [TableReplay.sql(10_400, at) for at in (0, 10_400)]
     blocks = [block.typed() for part in sql for block in read_partition(address, snapshots.partition(part))]

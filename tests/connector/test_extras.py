@@ -50,6 +50,7 @@ def test_a_missing_module_of_no_extra_keeps_its_error() -> None:
         import_module("nothing_of_that_name")
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("command", ["read", "tail", "discover", "audit", "verify"])
 def test_a_command_without_its_extra_ends_with_one_line_that_installs_it(command: str) -> None:
     ended = run("from connector.cli import main; main()", command, "config.yaml")
@@ -77,6 +78,7 @@ except connector.ConfigurationError as error:
     )
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("command", [["spool", "nothing"], ["status", "nothing"], ["cuts", "nothing.yaml"]])
 def test_commands_that_look_at_a_spool_run_without_the_extra(command: list[str]) -> None:
     ended = run("from connector.cli import main; main()", *command)

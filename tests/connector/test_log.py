@@ -84,6 +84,7 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 
 
+@pytest.mark.long
 def test_every_message_that_is_not_constant_has_an_action_of_its_own() -> None:
     lines = dict(calls())
     assert len(lines) > 50
@@ -94,6 +95,7 @@ def test_every_message_that_is_not_constant_has_an_action_of_its_own() -> None:
             assert "action" in {keyword.arg for keyword in call.keywords}, where
 
 
+@pytest.mark.long
 def test_an_action_is_kept_where_its_message_was_reworded() -> None:
     messages = [call.args[0].value for _, call in calls() if isinstance(call.args[0], ast.Constant)]
     found = {action_of(str(message)) for message in messages}
@@ -116,6 +118,7 @@ def test_what_an_exception_says_is_in_no_line() -> None:
             assert "4711" not in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -22,6 +22,7 @@ def done(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("check", "--help")], ids=" ".join)
 @pytest.mark.parametrize(
     ("redirected", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
@@ -35,12 +36,14 @@ def test_a_stdout_that_cannot_be_written_is_one_line_and_exit_code_1(
     assert line.startswith(f"spanner-cdc: cannot write to standard output: {why}. ")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
 def test_a_stderr_that_cannot_be_written_changes_no_exit_code(redirected: str, tmp_path: Path) -> None:
     ended = done(redirected, "check", str(tmp_path / "absent.yaml"))
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "")
 
 
+@pytest.mark.long
 def test_a_stderr_that_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

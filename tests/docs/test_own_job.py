@@ -27,6 +27,7 @@ def test_the_page_shows_the_program() -> None:
     assert shown("docs/guide/own-spark-job.md", "python") == [SCRIPT.read_text()]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_change_is_there_once_though_spark_repeats_a_micro_batch(tmp_path: Path) -> None:
     spool, lake, checkpoint = SpoolMaker(tmp_path / "spool"), tmp_path / "lake", tmp_path / "checkpoint"

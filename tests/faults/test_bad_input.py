@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize("name", CASES)
 def test_read_rejects_it_in_one_line_that_names_the_error(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
     case = CASES[name]
@@ -74,6 +75,7 @@ def test_tail_rejects_it_in_one_line_too(name: str, sample: SampleDatabase) -> N
     assert all(word.replace("source.", "--").replace("_", "-") in done.complaint for word in case.words), done.complaint
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("name", ["instance", "before-retention", "before-the-stream", "relative-end"])
 def test_check_reports_what_the_configuration_points_at(name: str, sample: SampleDatabase, tmp_path: Path) -> None:
     case = CASES[name]
@@ -187,6 +189,7 @@ def test_invalid_usage_is_rejected_in_one_line(arguments: tuple[str, ...], words
     assert all(word in done.complaint for word in words)
 
 
+@pytest.mark.long
 def test_a_spool_of_another_stream_is_rejected(sample: SampleDatabase, tmp_path: Path) -> None:
     config = configuration(tmp_path, sample, source={"start": "now", "end": "now"})
     assert run("read", config).code == 0
@@ -222,6 +225,7 @@ def test_a_missing_permission_is_reported_with_the_role_that_helps(
     assert denied.injected
 
 
+@pytest.mark.long
 def test_a_permission_that_is_revoked_while_reading_ends_the_daemon_with_what_was_sealed(
     database: MakeDatabase, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def await_progress(daemon: Background, folder: Path) -> None:
     daemon.until(lambda: watermark(folder / "spool") > now, "the watermark has passed the current time")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_nothing_is_lost_or_duplicated_whatever_breaks_a_stream(
     dialect: str, database: MakeDatabase, tmp_path: Path
@@ -81,6 +82,7 @@ def test_nothing_is_lost_or_duplicated_whatever_breaks_a_stream(
     assert_delivered(tmp_path / "spool", workload.committed, official=sample)
 
 
+@pytest.mark.long
 def test_nothing_is_lost_when_connections_are_cut_or_the_server_restarts(
     database: MakeDatabase, tmp_path: Path
 ) -> None:

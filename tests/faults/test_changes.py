@@ -77,6 +77,7 @@ def insert(sample: SampleDatabase, table: str, **row: object) -> None:
         batch.insert(table, list(row), [list(row.values())])
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_columns_and_tables_that_are_added_while_the_daemon_reads_have_their_schemas(
     dialect: str, database: MakeDatabase, tmp_path: Path

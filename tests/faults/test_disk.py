@@ -72,6 +72,7 @@ def test_a_full_disk_ends_the_daemon_in_one_line_and_with_space_it_continues_wit
     assert len({row["uuid"] for row in delivered}) == len(left)
 
 
+@pytest.mark.long
 def test_a_read_only_disk_is_reported_in_one_line_and_once_writable_the_daemon_continues(
     database: MakeDatabase, tmp_path: Path, small_disk: Path
 ) -> None:
@@ -114,6 +115,7 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.long
 def test_a_corrupt_manifest_stops_the_reader_and_is_named(filled: tuple[Path, Path]) -> None:
     config, spool = filled
     broken = sorted((spool / "manifests").iterdir())[-1]

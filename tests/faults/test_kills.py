@@ -25,6 +25,7 @@ def await_seal(daemon: Background, spool: Path) -> None:
     daemon.until(lambda: len(manifests(spool)) > before, "a seal")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("kills", "dialect"),
     [

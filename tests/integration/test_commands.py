@@ -157,6 +157,7 @@ def test_the_status_page_and_the_metrics_report_dead_letters_and_stopped_tables(
         assert daemon.stop().code == 0
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     dialect: Dialect, database: MakeDatabase, tmp_path: Path
@@ -179,6 +180,7 @@ def test_check_and_run_report_partial_updates_and_the_statement_that_helps(
     assert "warning:" not in run("check", config).out.decode()
 
 
+@pytest.mark.long
 def test_check_accepts_a_valid_configuration_and_ignores_the_start_once_the_spool_has_epochs(
     database: MakeDatabase, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def in_order(mods: Iterable[CommittedMod], sample: SampleDatabase) -> list[Mod]:
     return [one for mod in mods for one in in_unified_types([mod], sample, CAPTURE)]
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_tail_prints_what_was_committed_in_commit_order_as_for_the_other_mode(dialect: Dialect) -> None:
     scenario = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
@@ -87,6 +88,7 @@ def parsed(row: Event) -> Event:
     return {**row, **content, "epoch": None}
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: Path) -> None:
     scenario = mutable(dialect, origin=time.time_ns() - 90 * SECOND, seconds=60)
@@ -104,6 +106,7 @@ def test_a_spool_of_it_is_a_spool_of_the_other_mode(dialect: Dialect, tmp_path: 
     assert found[0] == found[1]
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_read_follows_it_while_keys_move(dialect: Dialect, tmp_path: Path) -> None:
     scenario = mutable(dialect, origin=time.time_ns(), seconds=7)

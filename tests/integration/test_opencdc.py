@@ -68,6 +68,7 @@ def fields_of(record: ConduitRecord) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.long(but=2)
 @dialects
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES", "NEW_VALUES"])
 def test_tail_prints_what_was_committed_as_opencdc_records(dialect: Dialect, capture: str) -> None:
@@ -104,6 +105,7 @@ def crowded(dialect: Dialect, mode: PartitionMode) -> Scenario:
     return replace(scenario(dialect, mode), history=history)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", get_args(PartitionMode))
 @dialects
 def test_tail_continues_from_each_position_of_transactions_that_share_a_commit_timestamp(
@@ -113,6 +115,7 @@ def test_tail_continues_from_each_position_of_transactions_that_share_a_commit_t
         assert_resumes_everywhere(server, 16)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tail_continues_from_each_position_of_a_stream_with_exactly_the_rest(seed: int) -> None:
     with drawn(seed, value_capture_type=None, transactions=8) as server:
@@ -125,6 +128,7 @@ def position_of(line: bytes) -> str:
     return found
 
 
+@pytest.mark.long
 def test_the_command_continues_from_a_position() -> None:
     with drawn(11, transactions=40) as server:
         history = server.engine.scenario.history

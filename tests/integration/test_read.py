@@ -17,6 +17,7 @@ from tests.integration.workloads import last_commit, load
 pytestmark = pytest.mark.emulator
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_read_ends_at_its_end_and_a_later_end_continues_from_there(
     dialect: str, database: MakeDatabase, tmp_path: Path
@@ -42,6 +43,7 @@ def test_read_ends_at_its_end_and_a_later_end_continues_from_there(
     assert len(manifests(tmp_path / "spool")) == len(kept)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 0), (SIGINT, 130)])
 def test_a_signal_drains_and_a_restart_continues_without_loss(
     number: Signals, code: int, database: MakeDatabase, tmp_path: Path

@@ -54,6 +54,7 @@ def without_read_timestamp(done: Done) -> list[bytes]:
     return lines
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_tail_prints_exactly_the_mods_committed_while_partitions_split_and_merge_and_the_same_again(
     dialect: str, database: MakeDatabase
@@ -72,6 +73,7 @@ def test_tail_prints_exactly_the_mods_committed_while_partitions_split_and_merge
     assert without_read_timestamp(again) == without_read_timestamp(first)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_tail_prints_what_each_value_capture_type_captures(dialect: str, database: MakeDatabase) -> None:
     sample = database(dialect=dialect, value_capture_type="OLD_AND_NEW_VALUES")
@@ -116,6 +118,7 @@ def tail_into_the_future(sample: SampleDatabase, workload: Workload, began: int,
     return out
 
 
+@pytest.mark.long
 def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tables(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
@@ -143,6 +146,7 @@ def test_tail_from_an_offset_to_an_end_in_the_future_prints_only_the_wanted_tabl
     assert {mod.transaction for mod in kept} & set(range(earlier, workload.transactions))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(SIGINT, 130), (SIGTERM, 0)])
 def test_a_second_signal_ends_tail_at_once_though_nobody_reads_its_output(
     number: Signals, code: int, database: MakeDatabase, tmp_path: Path
@@ -162,6 +166,7 @@ def test_a_second_signal_ends_tail_at_once_though_nobody_reads_its_output(
         assert running.stop(number, timeout=20).code == code
 
 
+@pytest.mark.long
 def test_tail_ends_quietly_when_its_reader_has_gone(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()
     began = format_rfc3339(time.time_ns())

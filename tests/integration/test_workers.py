@@ -81,6 +81,7 @@ def without_read_timestamp_and_epoch(folder: Path) -> list[Event]:
     return [{**row, "read_timestamp": None, "epoch": None} for row in found]
 
 
+@pytest.mark.long
 @with_placements
 def test_two_workers_seal_what_one_process_seals_in_the_same_order(
     mode: PartitionMode, placements: int, tmp_path: Path
@@ -97,6 +98,7 @@ def test_two_workers_seal_what_one_process_seals_in_the_same_order(
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 @with_placements
 def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, placements: int, tmp_path: Path) -> None:
     # It ends after the kills, however long they take.
@@ -119,6 +121,7 @@ def test_killed_workers_are_replaced_without_loss(mode: PartitionMode, placement
     assert_delivered(tmp_path / "spool", [mod for mod in scenario.committed if mod.commit_timestamp_ns <= watermark])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT, SIGKILL])
 def test_no_worker_outlives_its_daemon(number: Signals, tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
@@ -149,6 +152,7 @@ def test_against_an_emulator_no_worker_process_is_started_by_default(tmp_path: P
             assert process_tree(daemon.process.pid) == [daemon.process.pid]
 
 
+@pytest.mark.long
 def test_workers_report_an_error_of_spanner_in_the_same_line(tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=60, passed=90)
     lines = []
@@ -164,6 +168,7 @@ def test_workers_report_an_error_of_spanner_in_the_same_line(tmp_path: Path) -> 
     assert lines[1] == lines[0]
 
 
+@pytest.mark.long
 def test_tail_may_have_workers_too(tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=30, passed=60)
     history = scenario.history
@@ -176,6 +181,7 @@ def test_tail_may_have_workers_too(tmp_path: Path) -> None:
     assert ["workers have started" in done.err for done in found] == [False, True]
 
 
+@pytest.mark.long
 def test_the_status_page_reports_workers_and_replacements(tmp_path: Path) -> None:
     scenario = churning("IMMUTABLE_KEY_RANGE", seconds=3600, transactions=40)
     with served(scenario) as sample, reading(config(tmp_path, sample, scenario, workers=2)) as daemon:

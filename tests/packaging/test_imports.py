@@ -50,6 +50,7 @@ def imported(*packages: str) -> dict[str, str]:
     return {distribution(one.imported): one.importer for package in packages for one in third_party(package)}
 
 
+@pytest.mark.long
 def test_what_the_connector_and_the_sinks_import_is_declared_and_nothing_else_is() -> None:
     found = imported("connector", "spark_sink")
     assert {name: module for name, module in found.items() if name not in declared(*EXTRAS)} == {}
@@ -63,6 +64,7 @@ def test_what_the_emulator_imports_is_declared_beside_what_the_connector_brings(
     assert declared("container", folder="testing") - found.keys() == set()
 
 
+@pytest.mark.long
 def test_what_tests_and_benchmarks_import_is_declared_and_nothing_else_is() -> None:
     found = imported("connector", "spark_sink", "emulator", "tests", "benchmarks")
     everything = declared(*project()["optional-dependencies"])

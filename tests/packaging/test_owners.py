@@ -61,6 +61,7 @@ def ended(folder: Path, command: str, path: Path) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.long
 def test_a_distribution_with_both_names_is_one_line_of_check_and_the_first_of_run(tmp_path: Path) -> None:
     path = installed(tmp_path, "connector", "spark_sink")
     line = SAID.format("connector and spark_sink")
@@ -72,6 +73,7 @@ def test_a_distribution_with_both_names_is_one_line_of_check_and_the_first_of_ru
     assert second == check.stderr.rstrip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("root", [".", "src"])
 def test_an_editable_installation_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
     path = installed(tmp_path, "connector", root=root, editable=True)
@@ -81,6 +83,7 @@ def test_an_editable_installation_is_named_too(tmp_path: Path, monkeypatch: pyte
     assert other_owners() == [SAID.format("connector")]
 
 
+@pytest.mark.long
 def test_neither_distributions_with_other_names_nor_the_own_one_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def held(folder: Path) -> set[Path]:
     return {path for path in found if not path.parts[0].endswith(".dist-info") and "__pycache__" not in path.parts}
 
 
+@pytest.mark.long
 def test_the_wheel_holds_every_file_of_the_connector_and_the_sinks_and_nothing_else(wheels: Wheels) -> None:
     assert held(wheels.service) == {path for path in files() if path.parts[0] in ("connector", "spark_sink")}
     assert {Path("connector/py.typed"), Path("spark_sink/py.typed")} < held(wheels.service)
@@ -89,6 +90,7 @@ def test_the_testing_wheel_holds_the_emulator_without_the_demo_and_the_double_of
     assert held(wheels.testing) == wanted
 
 
+@pytest.mark.long
 def test_the_command_runs_from_the_wheel_outside_of_the_clone(wheels: Wheels) -> None:
     assert "self-test" in python(wheels, CALL, "--help", paths=(wheels.service,))
     assert python(wheels, SINKS, paths=(wheels.service,)).split() == [
@@ -98,6 +100,7 @@ def test_the_command_runs_from_the_wheel_outside_of_the_clone(wheels: Wheels) ->
     ]
 
 
+@pytest.mark.long
 def test_a_program_with_both_wheels_reads_the_scripted_server_outside_of_the_clone(wheels: Wheels) -> None:
     file, code, events, errors, committed = json.loads(python(wheels, READ, paths=(wheels.testing, wheels.service)))
     assert Path(file).is_relative_to(wheels.testing)

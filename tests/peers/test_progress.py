@@ -60,6 +60,7 @@ def test_case_06_a_restart_after_hours_without_records_continues_from_the_heartb
 
 
 # Redpanda S: the same, sealed by the daemon
+@pytest.mark.long
 def test_case_06_the_checkpoint_of_an_idle_stream_stays_within_retention(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with served(idle("IMMUTABLE_KEY_RANGE", 3), now=0, speed=600) as server:
@@ -82,6 +83,7 @@ def test_case_08_the_end_timestamp_is_inclusive_to_the_nanosecond(dialect: Diale
 
 
 # tail S: each window began at the inclusive end of the one before
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", MODES)
 def test_case_08_consecutive_ranges_duplicate_nothing(mode: PartitionMode, tmp_path: Path) -> None:
     scenario, spool = split(mode=mode), tmp_path / "spool"

@@ -40,6 +40,7 @@ def test_a_start_and_an_end_may_be_before_at_or_after_a_partitions_end(
             assert reading.refused == 0
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_a_start_that_is_the_end_delivers_that_instant_over_the_wire(dialect: Dialect, mode: PartitionMode) -> None:
     with served(split(dialect, mode)) as server:

@@ -67,6 +67,7 @@ def test_a_transaction_with_a_missing_record_is_logged_though_its_table_is_exclu
 
 
 # every mod type in every capture type, with composite keys, every column type, cascades and a column that is added
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("captures", CAPTURE_TYPES)
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_each_capture_type_delivers_what_it_captures_and_nothing_else(

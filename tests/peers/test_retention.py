@@ -33,6 +33,7 @@ OUT_OF_RANGE = {
 
 
 # Beam S: "invalid for the partition" ended a partition however much of it was read; other texts were not distinguished
+@pytest.mark.long(but=6)
 @pytest.mark.parametrize("message", OUT_OF_RANGE, ids=lambda text: text[:45])
 @pytest.mark.parametrize("after", [0, 1])
 def test_case_07_no_meaning_of_out_of_range_is_skipped(message: str, after: int) -> None:
@@ -76,6 +77,7 @@ def test_case_07_a_partition_that_cannot_be_queried_from_its_progress_stops_the_
 
 
 # Debezium S: every error was retriable
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 def test_case_14_expired_retention_ends_the_daemon_with_3_each_time_and_without_a_retry(
     mode: PartitionMode, tmp_path: Path

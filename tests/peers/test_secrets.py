@@ -138,6 +138,7 @@ def test_case_15_a_value_that_is_not_of_its_type_is_not_shown_in_a_traceback(tmp
 
 
 # Debezium 1869
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("status", "times", "code"),
     [
@@ -172,6 +173,7 @@ def test_case_15_no_credential_is_in_the_daemons_log(
 
 
 # Debezium 1992; the migration tool 615
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 def test_case_15_a_reader_that_catches_up_holds_no_more_than_its_budget(
     mode: PartitionMode,

@@ -44,6 +44,7 @@ def test_case_11_nan_and_the_infinities_stay_what_they_are(dialect: Dialect, mod
 
 
 # templates I 473: a new column broke the export, and broke it again after a restart
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("known", ["before", "after"])
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 def test_case_12_a_new_column_is_delivered_whatever_information_schema_knows(

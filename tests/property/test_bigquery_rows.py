@@ -10,6 +10,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -286,6 +287,7 @@ def read_json(table: BigQueryTable, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: read(value) if name in texts else value for name, value in fields.items()}
 
 
+@pytest.mark.long
 @effort(400)
 @given(cases(), st.integers(0, 3), st.integers(0, 3))
 def test_rows_are_what_plain_python_makes_of_each_payload(case: Case, before: int, after: int) -> None:

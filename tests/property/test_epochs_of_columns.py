@@ -112,6 +112,7 @@ def test_epochs_of_blocks_are_those_of_single_records(data: st.DataObject, max_b
     feed(data, Fed(max_bytes))
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("mutant", mutants.OF_COLUMNS)
 def test_a_broken_rule_of_columns_is_detected(mutant: type[EpochBuffer]) -> None:
     @settings(effort(1000), max_examples=1000, phases=[Phase.generate])

@@ -41,6 +41,7 @@ def test_a_seed_gives_the_same_plan_whenever_it_is_drawn() -> None:
         assert one.runs == other.runs
 
 
+@pytest.mark.long
 def test_some_seed_kills_at_each_point_of_a_seal() -> None:
     drawn = {run.faults.point for seed in range(1, 120) for run in Plan.of_seed(seed).runs}
     assert set(SEAL_POINTS) <= drawn
@@ -52,6 +53,7 @@ def test_200_seeds_have_each_incident_at_least_ten_times() -> None:
     assert min(turns.values()) >= 10
 
 
+@pytest.mark.long
 def test_an_incident_other_than_a_pause_leaves_the_scenario_unchanged() -> None:
     for seed in range(1, 2 * ROUND):
         before, plan = Plan._of_seed(seed), Plan.of_seed(seed)
@@ -72,6 +74,7 @@ def test_a_pause_is_longer_than_a_window_of_spanners_time() -> None:
         assert all(seconds * plan.speed > WINDOW / SECOND for run in plan.runs for _, seconds in run.faults.clock_stops)
 
 
+@pytest.mark.long
 def test_some_seeds_have_placements_of_which_some_are_created_and_emptied() -> None:
     scenarios = [Plan.of_seed(seed).scenario for seed in range(1, 100)]
     placements = [scenario.placements for scenario in scenarios if scenario.placements is not None]

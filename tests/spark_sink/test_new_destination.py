@@ -53,6 +53,7 @@ def last_epoch(database: Path) -> int:
     return events(str(database))[-1][0]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_epochs_are_written_once_each_though_the_sink_is_killed(
     spool: SpoolMaker, tmp_path: Path, register: Callable[[str], None]
@@ -93,6 +94,7 @@ def test_the_first_epoch_of_a_backfill_is_written_beside_that_of_the_stream(tmp_
     assert [payload for _, payload in events(path)] == ["{}", "[]"]
 
 
+@pytest.mark.long
 def test_options_of_a_registered_sink_are_checked_with_all_others(
     tmp_path: Path, register: Callable[[str], None]
 ) -> None:

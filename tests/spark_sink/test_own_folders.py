@@ -13,6 +13,7 @@ from tests.integration.commands import configuration, run
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "reader",
     [

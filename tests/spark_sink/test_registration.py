@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow.dataset", "grpc", "google.cloud.bigquery", "google.cloud.storage", "fastavro")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("name", SINKS)
 def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) -> None:
     code = (
@@ -31,6 +32,7 @@ def test_a_configuration_is_read_without_the_libraries_of_the_sink(name: str) ->
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("module", ["sources.changes.data_source", "sinks.files.source", "sinks.tables.source", "run"])
 def test_a_process_of_spark_that_reads_a_spool_does_not_wait_for_spanners_client(module: str) -> None:
     clients = ("grpc", "google.cloud.spanner_v1", "google.cloud.bigquery")

@@ -50,6 +50,7 @@ async def read_with_breaks(
     return found
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_every_transaction_comes_once_though_reading_is_broken_off_and_resumed(
     dialect: str, database: MakeDatabase

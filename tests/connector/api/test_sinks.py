@@ -93,6 +93,7 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_over_a_stream_each_transaction_is_stored_once_though_the_sink_fails(seed: int, server: ScriptedServer) -> None:
     sink = TransactionalSink(failures=Random(seed))
@@ -101,6 +102,7 @@ def test_over_a_stream_each_transaction_is_stored_once_though_the_sink_fails(see
     assert sink.numbers == list(range(1, len(sink.numbers) + 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_over_a_spool_each_transaction_is_stored_once_though_the_sink_fails(seed: int, path: Path) -> None:
     sink = TransactionalSink(failures=Random(seed))

@@ -26,6 +26,7 @@ def path(original: Path, tmp_path: Path) -> Path:
     return copied(original, tmp_path / "spool")
 
 
+@pytest.mark.long
 def test_every_transaction_is_read_once_and_whole(path: Path) -> None:
     spool = connector.Spool(path)
     epochs = list(spool.epochs())

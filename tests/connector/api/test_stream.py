@@ -107,6 +107,7 @@ def test_batches_and_table_have_the_columns_of_the_envelope(server: ScriptedServ
     assert pa.concat_tables(epoch.table() for epoch in epochs).num_rows == len(SCENARIO.committed)
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_reading_resumes_right_after_any_checkpoint(share: float, server: ScriptedServer) -> None:
     at = SCENARIO.committed[int(len(SCENARIO.committed) * share)].commit_timestamp_ns

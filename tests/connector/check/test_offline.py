@@ -44,6 +44,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return hide
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize(
     ("hidden", "sections", "error"),
     [
@@ -222,6 +223,7 @@ def test_run_refuses_folders_that_are_one_or_inside_each_other(
     assert error in str(caught.value)
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("place", ["gs://bucket", "hdfs:///data", "/data"])
 def test_tables_in_a_folder_of_another_purpose_are_refused_wherever_it_is(place: str, tmp_path: Path) -> None:
     shared = {"spool": {"path": str(tmp_path / "spool")}, "spark": {"checkpoint": f"{place}/c"}}

@@ -73,6 +73,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "dead-letters/bigquery/Singers").iterdir())
 
 
+@pytest.mark.long
 def test_dead_letters_are_listed(folder: Path) -> None:
     code, out, err = ran(folder, "list", "--json")
     assert (code, err) == (0, "")
@@ -101,6 +102,7 @@ def test_dead_letters_are_replayed_and_the_exit_code_is_passed_on(folder: Path) 
     assert files(folder) == []
 
 
+@pytest.mark.long
 def test_a_sink_lists_its_own_dead_letters_only(folder: Path) -> None:
     (folder / "dead-letters/files/Singers").mkdir(parents=True)
     (folder / "dead-letters/files/Singers/0a1b_files_7_0.jsonl").write_text(
@@ -116,6 +118,7 @@ def test_a_sink_lists_its_own_dead_letters_only(folder: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_signal_is_passed_on_and_the_current_file_is_finished(folder: Path) -> None:
     (folder / "wait").touch()
     process = started(folder, "replay")

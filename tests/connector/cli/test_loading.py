@@ -9,6 +9,7 @@ import pytest
 from connector.cli import cli
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("command", ["dead-letters", "pause", "reload", "resume", "self-test", "spool", "status"])
 def test_a_command_that_does_not_read_spanner_does_not_load_its_client(command: str) -> None:
     code = (

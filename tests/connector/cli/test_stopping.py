@@ -26,6 +26,7 @@ proof.audit_command(["spool"])
 """
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT"])
 def test_an_audit_that_is_stopped_while_a_thread_hangs_prints_its_report_and_does_not_say_that_all_is_well(
     signal: str,

@@ -113,6 +113,7 @@ def test_a_schema_is_registered_once_for_rows_with_the_same_columns() -> None:
     assert encoding.service.calls == 2  # the key's and the payload's
 
 
+@pytest.mark.long
 def test_wide_rows_with_ever_other_columns_do_not_fill_memory() -> None:
     """A schema that was forgotten is registered again, and keeps its version."""
     encoding = Encoding()

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import ScriptedServer
 from emulator.scenario.scenario import steady
@@ -41,6 +43,7 @@ def traced_path(folder: Path) -> list[str]:
     return path
 
 
+@pytest.mark.long
 def test_the_path_from_the_command_to_the_main_loop_is_short_and_as_documented(tmp_path: Path) -> None:
     path = traced_path(tmp_path)
     assert len(path) <= CALLS

@@ -164,6 +164,7 @@ def test_a_reader_suspended_for_longer_than_a_window_continues_from_the_present_
     assert made.metrics.standstills == 0
 
 
+@pytest.mark.long
 def test_after_an_outage_longer_than_a_window_partitions_continue_and_share_spanners_clock() -> None:
     spanner: list[Spanner] = []
 
@@ -185,6 +186,7 @@ def test_after_an_outage_longer_than_a_window_partitions_continue_and_share_span
     assert made.metrics.standstills == 0, "an outage is reported by the queries"
 
 
+@pytest.mark.long
 def test_windows_that_end_in_normal_operation_share_one_request_for_the_clock() -> None:
     spanner: list[Spanner] = []
 

@@ -54,6 +54,7 @@ async def all_of(take: Take) -> list[bytes]:
     return found
 
 
+@pytest.mark.long(but=1)
 def test_all_messages_come_in_order_of_whatever_size(behind: bool) -> None:
     sent = [b"", b"a" * ENOUGH, b"b", b"c" * (5 * MOST), b"", *(b"%d" % number for number in range(5_000)), b"d" * MOST]
 
@@ -261,6 +262,7 @@ def test_streams_that_are_not_read_do_not_delay_their_neighbour() -> None:
     run(main())
 
 
+@pytest.mark.long
 def test_more_than_there_may_be_pumps_are_all_read() -> None:
     begun = asyncio.Event()
 
@@ -331,6 +333,7 @@ def test_the_credentials_go_with_every_call(behind: bool, tmp_path: Path) -> Non
     run(main())
 
 
+@pytest.mark.long
 def test_frequent_messages_are_taken_together() -> None:
     async def answer(context: grpc.aio.ServicerContext) -> None:
         await write_all(context, *[b"x" * 100] * 20_000)

@@ -105,6 +105,7 @@ def test_the_newest_epoch_is_found_after_the_newest_summary(spool: Spool, monkey
     assert listed == [("summaries", ""), ("manifests", f"{20:020d}")]
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("damage", ["missing", "cut", "flip", "empty", "newer", "another", "gap"])
 def test_a_summary_that_is_not_valid_is_ignored_and_replaced(
     spool: Spool, damage: str, monkeypatch: pytest.MonkeyPatch

@@ -269,6 +269,7 @@ def test_rows_are_checked_or_counted_without_being_kept() -> None:
             assert caller.rows("t") == []
 
 
+@pytest.mark.long
 def test_it_serves_in_a_separate_process() -> None:
     near, far = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(far,))

@@ -14,6 +14,7 @@ from tests.integration.delivered import assert_delivered, differences, in_unifie
 Pair = tuple[Subject, Subject]
 
 
+@pytest.mark.long(but=2)
 def test_tail_prints_exactly_what_was_committed(subject: Subject) -> None:
     bounds = [format_rfc3339(subject.committed[place].commit_timestamp_ns) for place in (0, -1)]
     done = tail(subject.sample, "--start", bounds[0], "--end", bounds[1])
@@ -26,6 +27,7 @@ def test_tail_prints_exactly_what_was_committed(subject: Subject) -> None:
     assert delivered == committed, differences(committed, delivered)
 
 
+@pytest.mark.long(but=1)
 def test_read_fills_a_spool_with_exactly_what_was_committed_and_check_accepts_it(
     subject: Subject, tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ REFUSED: dict[str, tuple[Callable[[Subject], Asked], grpc.StatusCode, str]] = {
 }
 
 
+@pytest.mark.long(but=13)
 @pytest.mark.emulator
 @pytest.mark.parametrize("what", REFUSED)
 def test_an_invalid_query_is_rejected_with_the_same_code_and_message(what: str, pair: Pair) -> None:

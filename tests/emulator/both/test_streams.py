@@ -69,6 +69,7 @@ def _text(row: str) -> str:
     return canonical(json.loads(row))
 
 
+@pytest.mark.long(but=2)
 def test_a_partition_ends_with_its_children_who_name_all_their_parents_and_start_where_these_end(
     subject: Subject,
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_query_whose_start_is_to_come_waits_for_it(subject: Subject) -> None:
     assert {at for _, at in children} == {start}
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("heartbeat", [150, 400])
 def test_a_silent_partition_sends_heartbeats_at_their_interval_each_later_than_the_one_before(
     heartbeat: int, subject: Subject
@@ -210,6 +212,7 @@ def _structures(subject: Subject) -> dict[str, set[object]]:
     return shapes
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.emulator
 def test_records_have_the_same_values_on_both_servers(pair: Pair) -> None:
     official, scripted = (_structures(subject) for subject in pair)

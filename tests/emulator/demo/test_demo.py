@@ -37,6 +37,7 @@ def hidden(folder: Path) -> dict[str, str]:
     return env | paths | {"DOCKER_HOST": f"unix://{folder}/none.sock"}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_without_an_emulator_the_demo_runs_on_a_scripted_server_and_says_so(tmp_path: Path) -> None:
     output = tmp_path / "output"
@@ -68,6 +69,7 @@ def test_an_emulator_that_the_environment_names_is_not_replaced(monkeypatch: pyt
         pass
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 def test_a_scripted_demo_has_as_many_mods_and_partition_events_as_requested(dialect: Dialect) -> None:
     origin = time.time_ns()

@@ -144,6 +144,7 @@ def test_a_reread_ends_within_its_time_if_the_server_does_not_answer() -> None:
         rereader(host, "projects/p/instances/i/databases/d", "S", "googlesql", seconds=0)(ORIGIN, AT)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.emulator
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_on_the_emulator_a_reread_returns_every_mod_and_the_wire_shows_who_lost_one(

@@ -87,6 +87,7 @@ def test_an_emulator_ends_when_the_block_that_used_it_raises() -> None:
     assert processes_with(emulator.host.rpartition(":")[2]) == []
 
 
+@pytest.mark.long
 @pytest.mark.emulator
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_emulator_ends_with_the_process_that_owns_it(owner: subprocess.Popen[str], number: signal.Signals) -> None:

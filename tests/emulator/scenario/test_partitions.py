@@ -25,6 +25,7 @@ from tests.emulator.scenario.drawn import (
 )
 
 
+@pytest.mark.long(but=20)
 @by_seed_and_mode
 def test_a_partitions_events_are_between_its_start_and_end_and_in_order(seed: int, mode: PartitionMode) -> None:
     made = scenario(seed, mode).history

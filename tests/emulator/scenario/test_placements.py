@@ -39,6 +39,7 @@ def moves(history: History) -> set[tuple[int, str, str]]:
     }
 
 
+@pytest.mark.long(but=10)
 @by_seed
 def test_the_same_arguments_give_the_same_scenario(seed: int) -> None:
     assert placed(seed) == placed.__wrapped__(seed)

@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from google.cloud.spanner_v1.database import Database
 
 from emulator import connect
@@ -12,6 +13,7 @@ def _database(host: str, names: dict[str, str]) -> Database:
     return found
 
 
+@pytest.mark.long
 def test_the_command_serves_a_scenario_by_the_names_it_prints_until_it_is_interrupted() -> None:
     command = [sys.executable, "-m", "emulator", "scripted", "--seed", "3", "--seconds", "5", "--faults"]
     command += ["--placements", "2"]
@@ -33,6 +35,7 @@ def test_the_command_serves_a_scenario_by_the_names_it_prints_until_it_is_interr
             process.kill()
 
 
+@pytest.mark.long
 def test_the_command_explains_placements_of_the_wrong_mode() -> None:
     command = [sys.executable, "-m", "emulator", "scripted", "--mode", "IMMUTABLE_KEY_RANGE", "--placements", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

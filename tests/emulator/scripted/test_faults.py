@@ -231,6 +231,7 @@ def test_a_plan_says_whether_it_may_reset_connections() -> None:
     assert FaultPlan().rule(Fault(FaultKind.CONNECTION_RESET)).may_reset
 
 
+@pytest.mark.long(but=9)
 @pytest.mark.parametrize(("dialect", "mode"), FORMS)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_correct_reader_receives_everything_despite_drawn_faults(

@@ -311,6 +311,7 @@ def test_it_can_be_served_in_the_loop_of_its_reader() -> None:
     assert asyncio.run(main())["right"][0] == "change 2"
 
 
+@pytest.mark.long
 def test_thousands_of_simultaneous_queries_are_all_answered() -> None:
     async def main() -> int:
         async with (

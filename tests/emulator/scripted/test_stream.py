@@ -105,6 +105,7 @@ def test_a_query_without_rows_returns_its_metadata_and_ends() -> None:
     assert (answer.messages, answer.records, answer.ok) == (1, [], True)
 
 
+@pytest.mark.long
 def test_thousands_of_idle_queries_wake_for_their_heartbeats_only() -> None:
     served = engine(scenario(), now=4)
 

@@ -10,6 +10,7 @@ from emulator import Emulator, connect
 pytestmark = pytest.mark.emulator
 
 
+@pytest.mark.long
 def test_the_command_commits_to_a_database_by_the_names_it_prints_until_it_is_interrupted(emulator: Emulator) -> None:
     command = [sys.executable, "-m", "emulator", "workload", "--database", "shown", "--rate", "1000"]
     environment = {**os.environ, "SPANNER_EMULATOR_HOST": emulator.host}

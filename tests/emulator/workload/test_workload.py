@@ -49,6 +49,7 @@ def text(*parts: Any) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_VALUES", "OLD_AND_NEW_VALUES"])
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_the_change_stream_reports_what_the_workload_says_it_committed(

@@ -278,6 +278,7 @@ def print_counts(mode: str, dialect: Dialect, did: Did, began: float) -> None:
     sys.stdout.write(f"{mode}, {dialect}: {parts}, {time.monotonic() - began:.0f} seconds\n")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("mode", "dialect", "victim"),
@@ -320,6 +321,7 @@ def faults(config: Path) -> list[str]:
     return asyncio.run(findings_of(load(config))).errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 def test_merge_refuses_a_stream_that_leaves_columns_out_with_the_statement_that_helps(
     dialect: Dialect, database: MakeDatabase, bigquery_double: BigQueryDouble, tmp_path: Path
@@ -351,6 +353,7 @@ _HELPING: Mapping[Dialect, str] = {
 }
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_other_modes_take_whatever_a_stream_captures(
     capture: str, database: MakeDatabase, bigquery_double: BigQueryDouble, tmp_path: Path

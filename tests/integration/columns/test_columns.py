@@ -106,6 +106,7 @@ def final_rows(folder: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(

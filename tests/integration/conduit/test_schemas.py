@@ -51,6 +51,7 @@ def is_whole(row: Data | None) -> TypeGuard[Data]:
     return row is not None and [] not in row.values()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
 def test_a_destination_decodes_the_records_that_tail_prints_by_schemas_that_are_registered_once(
     capture: str, tmp_path: Path
@@ -78,6 +79,7 @@ def test_a_destination_decodes_the_records_that_tail_prints_by_schemas_that_are_
     }
 
 
+@pytest.mark.long
 def test_schemas_keep_their_versions_when_a_plugin_starts_again(tmp_path: Path) -> None:
     with drawn(11) as server, schema_registry() as registry:
         count = len(records_after(server))
@@ -89,6 +91,7 @@ def test_schemas_keep_their_versions_when_a_plugin_starts_again(tmp_path: Path) 
     assert first == second
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("on", "decoded"), [({KEYS}, {"key"}), ({PAYLOADS}, {"before", "after"}), (set(), set())])
 def test_what_is_not_switched_on_is_structured_data_without_a_schema(
     on: set[str], decoded: set[str], tmp_path: Path
@@ -106,6 +109,7 @@ def test_what_is_not_switched_on_is_structured_data_without_a_schema(
             assert (one.before, one.after) == (other.before, other.after)
 
 
+@pytest.mark.long
 def test_schemas_are_refused_where_conduit_has_no_schema_service(tmp_path: Path) -> None:
     settings = {
         "project": "p",
@@ -119,6 +123,7 @@ def test_schemas_are_refused_where_conduit_has_no_schema_service(tmp_path: Path)
     assert f"{PAYLOADS}: this Conduit has no schema service" in caught.value.details()
 
 
+@pytest.mark.long
 def test_a_schema_that_is_not_registered_ends_the_source_with_one_line_before_a_record_is_sent(
     tmp_path: Path,
 ) -> None:

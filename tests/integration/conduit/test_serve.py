@@ -57,6 +57,7 @@ def test_conduit_gets_the_records_that_tail_prints_and_from_each_position_the_re
                 assert timeless(host.records(len(expected) - index - 1)) == expected[index + 1 :]
 
 
+@pytest.mark.long
 def test_a_source_that_is_stopped_before_its_first_record_has_no_last_position(tmp_path: Path) -> None:
     with drawn(11) as server:
         last = records_after(server)[-1]
@@ -65,6 +66,7 @@ def test_a_source_that_is_stopped_before_its_first_record_has_no_last_position(t
             assert host.waiting() == []
 
 
+@pytest.mark.long
 def test_what_was_not_acknowledged_is_repeated(tmp_path: Path) -> None:
     with drawn(11) as server:
         expected = records_after(server)
@@ -76,6 +78,7 @@ def test_what_was_not_acknowledged_is_repeated(tmp_path: Path) -> None:
             assert timeless(host.records(len(expected) - 7)) == expected[7:]
 
 
+@pytest.mark.long
 def test_settings_that_are_wrong_are_named_to_conduit_all_at_once(tmp_path: Path) -> None:
     with GrpcHost(plugin_at(tmp_path), tmp_path / "log") as host:
         with pytest.raises(grpc.RpcError) as caught:
@@ -91,6 +94,7 @@ def errors_in(log: Path) -> list[dict[str, str]]:
     return [line for line in lines if line["@level"] == "error"]
 
 
+@pytest.mark.long
 def test_conduits_log_has_why_settings_and_positions_are_refused(tmp_path: Path) -> None:
     with drawn(11) as server, GrpcHost(plugin_at(tmp_path), tmp_path / "log") as host:
         with pytest.raises(grpc.RpcError):
@@ -106,6 +110,7 @@ def test_conduits_log_has_why_settings_and_positions_are_refused(tmp_path: Path)
         assert "delete the pipeline and create it again with a start" in refused["why"]
 
 
+@pytest.mark.long
 def test_a_position_older_than_the_stream_is_refused_with_what_helps(tmp_path: Path) -> None:
     with drawn(11) as server:
         scenario = server.engine.scenario
@@ -123,6 +128,7 @@ def test_a_position_older_than_the_stream_is_refused_with_what_helps(tmp_path: P
             assert timeless(host.records(len(expected))) == expected
 
 
+@pytest.mark.long
 def test_a_stream_that_there_is_not_is_named_to_conduit(tmp_path: Path) -> None:
     with drawn(11) as server, running(tmp_path, {**settings_of(server), "change_stream": "Other"}) as host:
         with pytest.raises(grpc.RpcError) as caught:
@@ -130,6 +136,7 @@ def test_a_stream_that_there_is_not_is_named_to_conduit(tmp_path: Path) -> None:
         assert "Other" in caught.value.details()
 
 
+@pytest.mark.long
 def test_ctrl_c_is_left_to_conduit(tmp_path: Path) -> None:
     with drawn(11) as server:
         expected = records_after(server)
@@ -139,6 +146,7 @@ def test_ctrl_c_is_left_to_conduit(tmp_path: Path) -> None:
             assert host.process.poll() is None
 
 
+@pytest.mark.long
 def test_a_plugin_ends_after_conduit_was_killed(tmp_path: Path) -> None:
     plugin = plugin_at(tmp_path)
     program = (
@@ -158,6 +166,7 @@ def test_a_plugin_ends_after_conduit_was_killed(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -182,6 +191,7 @@ def test_a_refusal_of_a_conduit_is_an_error_in_its_log(given: dict[str, str], wh
     assert why in line["@message"]
 
 
+@pytest.mark.long
 def test_a_long_folder_of_temporary_files_does_not_keep_the_plugin_from_starting(tmp_path: Path) -> None:
     folder = tmp_path / (100 * "x")
     folder.mkdir()

@@ -68,6 +68,7 @@ def transactions(events: list[Event]) -> set[str]:
     return {str(event["source_metadata"]["server_transaction_id"]) for event in events}
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_tail_prints_all_placements_in_commit_order(dialect: Dialect) -> None:
     scenario = placed(dialect)
@@ -79,6 +80,7 @@ def test_tail_prints_all_placements_in_commit_order(dialect: Dialect) -> None:
     assert [mod for event in done.events for mod in of_events([event])] == committed
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("dialect", "workers"), [("googlesql", 1), ("postgresql", 2)])
 def test_a_killed_daemon_continues_with_every_placement(dialect: Dialect, workers: int, tmp_path: Path) -> None:
     scenario = placed(dialect, seconds=75, passed=60)
@@ -94,6 +96,7 @@ def test_a_killed_daemon_continues_with_every_placement(dialect: Dialect, worker
     assert {one.version for one in manifests(tmp_path / "spool")} == {FUNCTIONS_VERSION}
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp_path: Path) -> None:
     scenario = placed(dialect)
@@ -120,6 +123,7 @@ def test_some_placements_are_read_and_the_spool_says_which(dialect: Dialect, tmp
     assert "there is no read function of placement 'mars'; known are: " in unknown.err + unknown.out.decode()
 
 
+@pytest.mark.long
 def test_rows_of_other_placements_are_not_read_by_a_backfill(tmp_path: Path) -> None:
     scenario = placed("googlesql")
     with served(scenario) as sample:
@@ -155,6 +159,7 @@ def test_placements_of_a_stream_without_the_option_are_refused(tmp_path: Path) -
     assert "has no option per_placement_tvf" in done.complaint
 
 
+@pytest.mark.long(but=1)
 @dialects
 def test_discover_and_check_name_the_functions(dialect: Dialect, tmp_path: Path) -> None:
     scenario = placed(dialect)
@@ -170,6 +175,7 @@ def test_discover_and_check_name_the_functions(dialect: Dialect, tmp_path: Path)
     assert f"  placement {DEFAULT}: {described[0]['read_functions'][DEFAULT]}" in shown.out.decode()
 
 
+@pytest.mark.long
 def test_an_audit_reads_the_placements_that_the_spool_is_of(tmp_path: Path) -> None:
     scenario = placed("googlesql", seconds=30)
     with served(scenario) as sample:
@@ -184,6 +190,7 @@ def test_an_audit_reads_the_placements_that_the_spool_is_of(tmp_path: Path) -> N
     assert f"is of the placements {DEFAULT}, not of all placements" in other.err
 
 
+@pytest.mark.long
 def test_a_placement_that_came_and_went_while_the_daemon_was_down_is_a_gap_on_record(tmp_path: Path) -> None:
     """Nothing is read on in silence; from the gap on, everything is read."""
     scenario, gone = brief_placement(time.time_ns() - 70 * SECOND)

@@ -45,6 +45,7 @@ def test_a_row_that_is_written_while_the_reader_is_down_is_read_and_no_earlier_o
 
 
 # shouldNotReplayAfterWindowElapses
+@pytest.mark.long(but=2)
 @forms
 def test_a_restart_after_everything_was_read_reads_nothing_again(
     dialect: Dialect, mode: PartitionMode, spool: Path
@@ -76,6 +77,7 @@ def test_updates_right_after_a_split_are_read_in_order_without_a_gap(
 
 
 # shouldNotLoseOrReorderEventsWhenStoppedDuringForcedKeyRangeSplit: there duplicates are allowed
+@pytest.mark.long(but=4)
 @forms
 @pytest.mark.parametrize("stop", [20 - 1e-9, 20, 20.02])
 def test_a_reader_that_is_stopped_at_a_split_loses_repeats_and_reorders_nothing(
@@ -89,6 +91,7 @@ def test_a_reader_that_is_stopped_at_a_split_loses_repeats_and_reorders_nothing(
 
 
 # shouldNotLoseEventsWhenStoppedMidWindow, shouldNotLoseDeleteWhenStoppedMidWindow
+@pytest.mark.long(but=4)
 @forms
 @pytest.mark.parametrize("last", ["UPDATE", "DELETE"])
 def test_a_reader_that_is_stopped_between_changes_reads_the_rest_after_its_restart(

@@ -33,6 +33,7 @@ def test_windows_of_the_past_are_read_faster_than_they_passed() -> None:
 
 
 # shouldResumeCorrectlyAfterWindowSizeIsChangedAcrossRestart
+@pytest.mark.long
 @pytest.mark.parametrize("window", [2 * MINUTE, pytest.param(29 * MINUTE, marks=pytest.mark.slow)])
 def test_a_reader_with_windows_of_another_length_continues_where_it_was_stopped(
     window: int, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,7 @@ MOVED = ("Singers", 1, "UPDATE", {LOCATION: EUROPE})
 
 
 # shouldOrderRecordsCorrectlyWhenRowMovesBetweenPlacements
+@pytest.mark.long(but=5)
 @forms
 @sides
 def test_a_row_that_moves_between_placements_is_read_in_order_whichever_side_returns_the_update(
@@ -150,6 +151,7 @@ def test_a_row_that_moves_between_placements_is_read_in_order_whichever_side_ret
 
 
 # the same with a restart, as shouldNotLoseOrReorderEventsWhenStoppedDuringForcedKeyRangeSplit has it of splits
+@pytest.mark.long(but=2)
 @forms
 @sides
 def test_a_reader_that_is_stopped_at_a_move_between_placements_loses_repeats_and_reorders_nothing(
@@ -183,6 +185,7 @@ def test_interleaved_rows_that_move_with_their_parent_have_no_event_of_their_own
 
 
 # shouldOrderCascadingDeleteCorrectlyRelativeToInFlightPlacementMove
+@pytest.mark.long(but=4)
 @forms
 def test_a_cascading_delete_right_after_a_move_is_read_once_after_it_in_one_transaction(
     form: Form, spool: Path

@@ -85,6 +85,7 @@ def _strings(value: Value) -> list[Value]:
     return [leaf for item in value.list_value.values for leaf in _strings(item)]
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("damage", [in_bytes, in_a_row, in_a_text])
 @both_dialects
 def test_both_decoders_agree_on_damaged_messages(side: Side, damage: Damage) -> None:

@@ -13,6 +13,7 @@ from tests.property.decoding.fuzzing.row_formats import row_formats
 ROWS = 1000
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("decoder", row_formats())
 def test_invalid_rows_are_rejected_and_both_decoders_agree_on_valid_ones(decoder: str) -> None:
     done = campaign(decoder, ROWS, seed=1)

@@ -84,6 +84,7 @@ def test_both_decoders_give_the_same_records_of_any_kind_and_order(drawn: st.Dat
     check(MUTABLE_SIDE, drawn.draw(answers(ANY)), few)
 
 
+@pytest.mark.long
 @effort(400)
 @given(st.data(), st.sampled_from(AT_ONCE))
 def test_both_decoders_agree_on_records_that_no_writer_makes(drawn: st.DataObject, most: int) -> None:
@@ -117,6 +118,7 @@ def test_a_value_is_the_same_in_any_place(value: bytes) -> None:
     assert are_columns(given)
 
 
+@pytest.mark.long(but=12)
 @pytest.mark.parametrize("value", ODD_VALUES)
 def test_both_decoders_agree_on_an_odd_value_and_its_neighbours(value: bytes) -> None:
     typical = record(field(1, mod_value(0, text("1"))))
@@ -181,6 +183,7 @@ def pool() -> list[bytes]:
     return [*found, *others(AT)]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("within", ["the record", "the text"])
 def test_both_decoders_agree_on_damaged_rows(within: str) -> None:
     happened: Counter[str] = Counter()
@@ -202,6 +205,7 @@ def test_both_decoders_agree_on_damaged_rows(within: str) -> None:
     assert min(happened["the same"], happened["rejected"]) > SEEDS // 100, happened
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_of_the_column_decoder_is_caught(mutant: mutants.Mutant) -> None:
     @settings(effort(1000), max_examples=1000, phases=[Phase.generate])

@@ -48,6 +48,7 @@ def of_seed(kind: type[Reading], seed: int) -> Reading:
     return kind(seed, options, Roughness(), ends=seed % 3)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("kind", [Reading, MutableReading])
 def test_the_model_covers_every_kind_of_disturbance(kind: type[Reading]) -> None:
     counts: Counter[str] = Counter()

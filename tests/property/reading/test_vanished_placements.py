@@ -76,6 +76,7 @@ def of_placement(scenario: Scenario, placement: Placement) -> bool:
     return any(isinstance(event, Change) for one in own for event in one.events)
 
 
+@pytest.mark.long
 def test_what_is_dropped_before_it_was_read_ends_with_one_line() -> None:
     ended = 0
     for seed in range(40):
@@ -92,6 +93,7 @@ def test_what_is_dropped_before_it_was_read_ends_with_one_line() -> None:
     assert ended > 2
 
 
+@pytest.mark.long
 def test_what_was_emptied_before_the_reader_went_down_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     warned = 0
     for seed in range(20):
@@ -105,6 +107,7 @@ def test_what_was_emptied_before_the_reader_went_down_is_a_warning(caplog: pytes
     assert warned > 2
 
 
+@pytest.mark.long
 def test_what_is_dropped_while_its_partitions_are_read_ends_with_one_line() -> None:
     ended = 0
     for seed in range(20):

@@ -40,6 +40,7 @@ def test_random_histories_are_delivered_once_in_commit_order_through_faults_and_
     assert happened | {"columns", "records"} <= set(counts), "a disturbance never happened"
 
 
+@pytest.mark.long
 def test_histories_of_placements_are_delivered_once_in_commit_order_through_faults_and_crashes() -> None:
     counts: Counter[str] = Counter()
     for seed in range(max(SEEDS // 4, 12)):
@@ -53,6 +54,7 @@ def test_histories_of_placements_are_delivered_once_in_commit_order_through_faul
     assert {"crashes", "dropped placements"} <= set(counts)
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("seed", range(8))
 def test_placements_that_are_dropped_end_cleanly(seed: int) -> None:
     scenario = Scenario.generate(seed, origin=ORIGIN, seconds=60, transactions=80, churn=20, placements=4)
@@ -72,6 +74,7 @@ def test_a_wrong_refusal_of_a_functions_start_skips_nothing(seed: int) -> None:
     assert faults.struck[FaultKind.EXPIRED_START.value]
 
 
+@pytest.mark.long
 def test_a_reader_whose_watermark_does_not_wait_for_the_list_of_functions_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,6 +104,7 @@ def counted(counts: Counter[str]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow)])
 def test_a_thousand_partitions_that_split_and_merge_are_read_through_faults_and_crashes(mode: PartitionMode) -> None:
     scenario = steady(
@@ -119,6 +123,7 @@ def test_a_thousand_partitions_that_split_and_merge_are_read_through_faults_and_
     assert sum(scenario.churn.values()) > 250
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -15,6 +15,7 @@ from tests.property.windows.whole_windows import WholeWindows, of_seed
 SEEDS = int(os.environ.get("WHOLE_WINDOWS_SEEDS", "12"))
 
 
+@pytest.mark.long
 def test_shares_of_windows_are_together_the_history_through_faults_and_lost_tasks() -> None:
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -30,11 +31,13 @@ def test_shares_of_windows_are_together_the_history_through_faults_and_lost_task
     assert {kind.value for kind in RECOVERABLE} & set(counts)
 
 
+@pytest.mark.long(but=5)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_windows_have_the_records_of_every_placement(seed: int) -> None:
     of_seed(seed, placements=1 + seed % 3).run()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("after", [0, 3])
 def test_windows_have_the_records_of_a_placement_that_is_left_and_refilled(
     after: int, monkeypatch: pytest.MonkeyPatch

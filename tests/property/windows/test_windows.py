@@ -50,6 +50,7 @@ def of_seed(kind: type[Windows], seed: int) -> Windows:
     return kind(seed, options, Roughness(ends_for_nothing=0.0, steps=60), windows=seed % 6)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("kind", "also"), [(Windows, {"merges across shares", "orphans"}), (MutableWindows, {"repeats"})]
 )

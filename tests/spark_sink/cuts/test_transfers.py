@@ -8,6 +8,7 @@ import pytest
 from tests.spark_sink.cuts.killed_deliveries import seen
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("by_minute", [True, False])
 def test_the_sum_is_right_in_every_cut_and_wrong_at_least_once_without(tmp_path: Path, by_minute: bool) -> None:
     found = seen(tmp_path, Random(7), minutes=12, kills=6, by_minute=by_minute)

@@ -148,6 +148,7 @@ def assert_the_same_events(registry: SchemaRegistry, batch: pa.RecordBatch) -> N
             assert same(payload[one.avro_name], expected.get(one.name), one), one
 
 
+@pytest.mark.long(but=12)
 @pytest.mark.parametrize(("type_json", "texts"), EDGES, ids=lambda given: given if isinstance(given, str) else "")
 def test_avro_and_json_lines_hold_the_same_values(type_json: str, texts: list[str]) -> None:
     columns = (column("Id", "INT64", 1, key=True), ColumnType("v", type_json, False, 2))

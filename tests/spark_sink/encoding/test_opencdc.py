@@ -88,6 +88,7 @@ def test_json_and_protobuf_files_have_the_same_content(filled: SpoolMaker, tmp_p
     assert [records_in(file) for file in lines] == [records_in(file) for file in messages]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("form", "ending"), [(JSONL, "opencdc.jsonl"), pytest.param(PROTOBUF, "opencdc.pb", marks=pytest.mark.slow)]

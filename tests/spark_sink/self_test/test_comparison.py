@@ -72,6 +72,7 @@ FAULTS: dict[Callable[[Events, int], None], str] = {
 }
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @settings(max_examples=10)
 @given(seed=SEEDS)

@@ -81,6 +81,7 @@ def assert_good(code: int, report: dict[str, Any], *checks: str) -> dict[str, st
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dialect", "has_plain"),
     [("googlesql", True), pytest.param("postgresql", False, marks=pytest.mark.slow)],

@@ -58,6 +58,7 @@ def served(
         yield server, source_of(server, start="now", end=None, **options)
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize(
     ("dialect", "mode", "edition"),
     [

@@ -101,6 +101,7 @@ def test_the_double_holds_the_rows_of_the_workload_in_the_mode_merge(
     assert list(client.list_tables("d")) == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_rows_of_bigquery_that_are_missing_repeated_or_extra_are_named(
     local_bigquery: LocalBigQuery, dataset: str

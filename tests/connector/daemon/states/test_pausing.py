@@ -34,6 +34,7 @@ def state(config: Path) -> str:
     return str(report(config)["state"]["name"])  # type: ignore[index]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", [pytest.param("IMMUTABLE_KEY_RANGE", marks=pytest.mark.slow), "MUTABLE_KEY_RANGE"])
 def test_pause_resume_drain_and_kill_under_load_lose_nothing(tmp_path: Path, mode: str) -> None:
     random, spool = Random(mode), tmp_path / "spool"

@@ -61,6 +61,7 @@ def delivered(spool: Path) -> dict[Mod, int]:
     return dict(of_rows(row for manifest in kept for row in rows(spool, manifest)))
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", pytest.param("MUTABLE_KEY_RANGE", marks=pytest.mark.slow)])
 def test_tables_are_added_and_dropped_between_two_epochs_while_their_rows_are_written(
     tmp_path: Path, mode: str
@@ -94,6 +95,7 @@ def test_tables_are_added_and_dropped_between_two_epochs_while_their_rows_are_wr
     assert since in [manifest.watermark_high for manifest in manifests(spool)]
 
 
+@pytest.mark.long
 def test_what_is_not_applied_is_named_a_pause_answers_too_and_a_killed_daemons_request_is_harmless(
     tmp_path: Path,
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_healthy_spool_has_no_findings(healthy: Path, server: ScriptedServer) 
     assert report.to_text().endswith("no findings")
 
 
+@pytest.mark.long
 def test_a_transaction_that_was_taken_out_is_missing(spool: Path, server: ScriptedServer) -> None:
     taken: list[str] = []
 
@@ -102,6 +103,7 @@ def test_a_transaction_that_was_taken_out_is_missing(spool: Path, server: Script
     assert finding.tables == ("Accounts",)
 
 
+@pytest.mark.long
 def test_a_transaction_that_was_doubled_is_there_twice(spool: Path, server: ScriptedServer) -> None:
     def change(rows: pa.Table) -> pa.Table:
         name = a_transaction(rows)
@@ -144,6 +146,7 @@ def test_an_epoch_file_that_was_replaced_by_another_one_of_the_spool_is_found(
     assert finding.epoch == target.epoch
 
 
+@pytest.mark.long
 def test_an_epoch_file_whose_checksum_does_not_match_is_one_finding(spool: Path, server: ScriptedServer) -> None:
     manifest = altered(spool, lambda rows: rows.slice(1), checksums=False)
     finding = only(audited(spool, server))
@@ -152,6 +155,7 @@ def test_an_epoch_file_whose_checksum_does_not_match_is_one_finding(spool: Path,
     assert "checksum does not match" in finding.problem
 
 
+@pytest.mark.long
 def test_an_epoch_file_that_is_gone_or_is_no_arrow_file_is_one_finding(spool: Path, server: ScriptedServer) -> None:
     stored, manifest = Spool.at(spool), epoch_with_rows(spool)
     stored.storage.delete(manifest.files[0].path)
@@ -218,6 +222,7 @@ def test_epochs_that_are_pruned_while_the_audit_runs_are_no_findings(
     assert f"{half - 1} epochs were pruned" in report.to_text()
 
 
+@pytest.mark.long
 def test_a_gap_is_a_gap_and_no_finding(tmp_path: Path, server: ScriptedServer) -> None:
     path = tmp_path / "spool"
     spools.read_into(path, server, end=ORIGIN + 3 * SECOND)
@@ -261,6 +266,7 @@ def test_an_audit_needs_no_lock_and_writes_nothing(healthy: Path, server: Script
     assert contents() == before
 
 
+@pytest.mark.long
 def test_a_spool_in_cloud_storage_is_audited(bucket: str, tmp_path: Path) -> None:
     scenario = drawn(13)
     path = f"{bucket}/a/spool"
@@ -293,6 +299,7 @@ def test_a_place_without_a_spool_is_refused(tmp_path: Path, server: ScriptedServ
         audited(tmp_path / "nothing", server)
 
 
+@pytest.mark.long
 def test_a_configuration_names_the_spool_and_filters_both_sides(tmp_path: Path) -> None:
     scenario = drawn()
     tables = sorted({mod.table for mod in scenario.committed})
@@ -314,6 +321,7 @@ def test_a_configuration_names_the_spool_and_filters_both_sides(tmp_path: Path) 
             audited(other, server)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 def test_an_audit_reads_both_dialects_and_both_partition_modes(dialect: str, mode: str, tmp_path: Path) -> None:
@@ -337,6 +345,7 @@ def test_what_spanner_no_longer_retains_is_left_out_and_said(healthy: Path) -> N
         audited(healthy, server)
 
 
+@pytest.mark.long
 def test_what_spanner_still_returns_is_audited_whatever_its_retention_period_says(
     healthy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +357,7 @@ def test_what_spanner_still_returns_is_audited_whatever_its_retention_period_say
     assert [stated.findings.total, stated.notes] == [0, []]
 
 
+@pytest.mark.long
 def test_a_sample_reads_some_minutes_only(tmp_path: Path) -> None:
     scenario = steady(5, origin=ORIGIN, seconds=1200, partitions=2, records_per_second_per_partition=2)
     with serving(scenario) as server:

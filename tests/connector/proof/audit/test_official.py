@@ -16,6 +16,7 @@ from tests.integration.servers import MakeDatabase
 pytestmark = pytest.mark.emulator
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_an_audit_of_the_official_emulator(dialect: str, database: MakeDatabase, tmp_path: Path) -> None:
     sample = database(dialect=dialect)

@@ -110,6 +110,7 @@ def committed(sample: SampleDatabase, *numbers: int) -> int:
     return int(batch.committed.timestamp() * 1_000_000) * 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])])
 def test_rows_altered_by_hand_are_found_and_those_that_changed_since_do_not_differ(
     mode: str, database: MakeDatabase, local_bigquery: LocalBigQuery, tmp_path: Path

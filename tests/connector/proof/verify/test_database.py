@@ -66,6 +66,7 @@ def test_a_comparison_of_no_table_is_refused(database: MakeDatabase, tmp_path: P
     assert (done.code, "there is no table to compare" in done.err) == (2, True), done.err
 
 
+@pytest.mark.long
 def test_databases_of_both_dialects_are_compared_by_value(database: MakeDatabase, tmp_path: Path) -> None:
     one, other = database(), database(dialect="postgresql")
     one.run_ddl(GOOGLESQL)

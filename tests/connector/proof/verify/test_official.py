@@ -18,6 +18,7 @@ pytestmark = pytest.mark.emulator
 MARGIN = SECOND // 1000
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("dialect", "capture_type"), [("googlesql", "NEW_ROW"), ("postgresql", "OLD_AND_NEW_VALUES")])
 def test_verify_compares_every_row_and_prints_keys_only_on_request(
     dialect: str, capture_type: str, database: MakeDatabase, tmp_path: Path

@@ -52,6 +52,7 @@ def written(folder: Path, source: dict[str, Any]) -> Path:
     return config
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_daemon_reads_all_with_a_certificate_and_a_token(
     tmp_path: Path, authority: Authority, workers: int
@@ -75,6 +76,7 @@ def test_the_daemon_reads_all_with_a_certificate_and_a_token(
         assert "PRIVATE KEY" not in text
 
 
+@pytest.mark.long
 def test_tail_and_discover_in_plain_text_and_with_tls(authority: Authority) -> None:
     for credentials, tls in (
         (None, []),
@@ -91,6 +93,7 @@ def test_tail_and_discover_in_plain_text_and_with_tls(authority: Authority) -> N
         assert orjson.loads(found.stdout)[0]["change_stream"] == node["change_stream"]
 
 
+@pytest.mark.long
 def test_a_configuration_that_does_not_fit_the_server_ends_with_code_2_and_one_line(
     tmp_path: Path, authority: Authority
 ) -> None:
@@ -104,6 +107,7 @@ def test_a_configuration_that_does_not_fit_the_server_ends_with_code_2_and_one_l
     assert "wants encryption" in checked.stdout + checked.stderr
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_read_a_file_ends_the_reader_as_a_configuration_does(
     tmp_path: Path, authority: Authority
 ) -> None:

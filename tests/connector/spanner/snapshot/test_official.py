@@ -90,6 +90,7 @@ def snapshot(source: SourceConfig, tables: tuple[TableSchema, ...], dialect: str
     return rows
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_a_snapshot_has_the_values_of_the_inserts_of_a_change_stream(
     database: Callable[..., SampleDatabase], dialect: str

@@ -56,6 +56,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_LONGEST_PAUSE", 0.01)
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_the_rows_of_every_table_are_read_once_however_they_are_framed(seed: int, dialect: str) -> None:
@@ -67,6 +68,7 @@ def test_the_rows_of_every_table_are_read_once_however_they_are_framed(seed: int
             assert read(server, found) == contents(server, table.name, at)
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("seed", range(8))
 def test_no_row_is_lost_or_comes_twice_whatever_is_drawn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_rows, "BLOCK_BYTES", 1 if seed % 2 else 4_000)

@@ -3,6 +3,7 @@
 import tracemalloc
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,6 +134,7 @@ def test_repeated_record_schemas_are_parsed_once() -> None:
     assert all(one is other for one, other in zip(first.record_schemas, again.record_schemas, strict=True))
 
 
+@pytest.mark.long
 def test_the_cache_of_record_schemas_is_bounded() -> None:
     packer, unpacker = Packer(), Unpacker()
     columns = [ColumnType(f"{'c' * 200}{number}", "STRING", False, number) for number in range(200)]

@@ -121,6 +121,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 def test_workers_return_the_same_records_as_queries_of_this_process(server: ScriptedServer) -> None:
     async def here() -> list[list[Record]]:
         scenario = server.engine.scenario
@@ -151,6 +152,7 @@ def test_workers_return_the_same_records_as_queries_of_this_process(server: Scri
     assert not processes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "code", "action"),
     [
@@ -177,6 +179,7 @@ def test_an_error_of_spanner_is_raised_after_the_records_before_it(
     assert (classify(caught.value).code, classify(caught.value).action) == (code, action)
 
 
+@pytest.mark.long
 def test_timeouts_grow_in_workers_too(server: ScriptedServer) -> None:
     short = "import connector.spanner.partition_query as p; p.SILENT_AT_LEAST = 10**9; p.SILENT_HEARTBEATS = 0"
     command = (sys.executable, "-P", "-c", f"{short}; from connector.spanner.workers.worker import main; main()")
@@ -193,6 +196,7 @@ def test_timeouts_grow_in_workers_too(server: ScriptedServer) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_an_end_beyond_64_bits_can_be_requested(server: ScriptedServer) -> None:
     async def first(pool: Workers) -> list[Item]:
         async with aclosing(pool.read(query(server, tokens(server)[1], FAR))) as received:
@@ -201,6 +205,7 @@ def test_an_end_beyond_64_bits_can_be_requested(server: ScriptedServer) -> None:
     assert with_workers(server, 2, first)
 
 
+@pytest.mark.long
 def test_a_query_that_is_not_read_stops_the_server_and_continues_when_it_is_read() -> None:
     scenario = steady(
         6,
@@ -230,6 +235,7 @@ def test_a_query_that_is_not_read_stops_the_server_and_continues_when_it_is_read
         assert with_workers(server, 2, taken_late) == engine.messages
 
 
+@pytest.mark.long
 def test_an_abandoned_query_is_cancelled_at_the_server(server: ScriptedServer) -> None:
     async def abandon(pool: Workers) -> None:
         async with aclosing(pool.read(query(server, tokens(server)[1], None))) as received:
@@ -240,6 +246,7 @@ def test_an_abandoned_query_is_cancelled_at_the_server(server: ScriptedServer) -
     with_workers(server, 2, abandon)
 
 
+@pytest.mark.long
 def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -272,6 +279,7 @@ def test_queries_are_shared_out_evenly_also_after_a_worker_has_died(
     assert [warning["queries"] for warning in warnings] == [PARTITIONS * 2] * 2
 
 
+@pytest.mark.long
 def test_a_worker_ignores_signals_that_are_meant_for_the_coordinator(server: ScriptedServer) -> None:
     async def signalled(pool: Workers) -> list[Record]:
         for process in processes():
@@ -318,6 +326,7 @@ def test_a_worker_that_cannot_start_is_reported_at_once(server: ScriptedServer) 
     assert str(refusal(server, "raise SystemExit(3)")).startswith("a worker ended with code 3. Its own log lines above")
 
 
+@pytest.mark.long
 def test_a_worker_whose_coordinator_ends_before_it_is_ready_ends_silently(server: ScriptedServer) -> None:
     near, far = socket.socketpair()
     with near, far:
@@ -336,6 +345,7 @@ def test_workers_that_die_repeatedly_without_a_result_are_given_up_with_one_line
     assert caplog.text.count("has died and is replaced") >= pool.MOST_FAILED_RUNS - 1
 
 
+@pytest.mark.long
 def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
 
@@ -349,6 +359,7 @@ def test_a_worker_without_credentials_says_so(server: ScriptedServer, monkeypatc
         asyncio.run(run())
 
 
+@pytest.mark.long
 def test_a_worker_runs_this_program_wherever_the_user_is(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

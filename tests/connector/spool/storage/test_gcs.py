@@ -40,6 +40,7 @@ def test_a_store_whose_bucket_was_deleted_says_so(bucket: str, gcs_proxy: Proxy,
         use(storage, call)
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("call", ["create", "replace", "read", "list", "exists", "delete", "locked"])
 def test_a_permission_that_is_denied_is_one_line_and_not_retried(bucket: str, gcs_proxy: Proxy, call: str) -> None:
     denied = "a@b.c does not have storage.objects.list access to the Google Cloud Storage bucket."
@@ -62,6 +63,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("call", ["create", "read", "delete"])
 @pytest.mark.parametrize(("status", "message", "why"), REFUSALS)
 def test_a_refusal_that_no_role_cures_is_named_as_itself(
@@ -227,6 +229,7 @@ def test_a_server_that_never_takes_a_whole_chunk_is_one_line(
     assert cloud_storage.objects(bucket) == {}
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("status", [0, 403, 404, 412, 503])
 def test_no_message_nor_its_causes_hold_the_secret_of_an_upload(bucket: str, gcs_proxy: Proxy, status: int) -> None:
     chunks = Fault(meets=lambda method, path: "upload_id" in path and method == "PUT", status=status)

@@ -51,6 +51,7 @@ def test_of_two_daemons_the_second_stops_and_says_who_the_first_is(bucket: str) 
         assert first.poll() is None
 
 
+@pytest.mark.long
 def test_a_daemon_that_was_killed_is_followed_at_once_on_the_same_machine(bucket: str) -> None:
     spool = begun(f"{bucket}/spool")
     for _ in range(3):

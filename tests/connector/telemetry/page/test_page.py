@@ -12,6 +12,7 @@ from tests.connector.telemetry.page.samples import ALARMS, STATES, catching_up, 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", STATES)
 def test_each_state_is_named_with_its_reason(state: str, tmp_path: Path) -> None:
     status = running(state) | {
@@ -24,6 +25,7 @@ def test_each_state_is_named_with_its_reason(state: str, tmp_path: Path) -> None
     assert page.console == []
 
 
+@pytest.mark.long
 def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path: Path) -> None:
     page = opened(running("Running", *ALARMS), tmp_path)
     for name, (severity, message) in ALARMS.items():
@@ -36,12 +38,14 @@ def test_every_alarm_is_shown_with_what_to_do_and_its_severity_in_words(tmp_path
     assert page.html.count('class="bad"') == 2  # three dead letters, and the stopped table
 
 
+@pytest.mark.long
 def test_a_state_is_not_marked_as_good_while_an_error_is_an_alarm(tmp_path: Path) -> None:
     for alarm, worst in (("tables_stopped", "ERROR"), ("consumer_behind", "")):
         page = opened(running("Running", alarm), tmp_path)
         assert f'data-worst="{worst}">Running</span>' in page.html
 
 
+@pytest.mark.long
 def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
     page = opened(running(), tmp_path)
     for words in (
@@ -66,6 +70,7 @@ def test_a_reader_at_work_is_drawn_whole(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_each_table_has_its_backfill_its_changes_and_its_newest_error(tmp_path: Path) -> None:
     filled = {"state": "active", "rows": 1200, "rows_expected": 4800, "bytes": 2_000_000, "bytes_expected": 8_000_000}
     stopped = {"state": "stopped", "error": "column Title is INT64 now"}
@@ -80,6 +85,7 @@ def test_each_table_has_its_backfill_its_changes_and_its_newest_error(tmp_path: 
     assert "Backfill and changes of each table" not in opened(young(), tmp_path).text
 
 
+@pytest.mark.long
 def test_what_is_unknown_is_called_unknown_and_never_0(tmp_path: Path) -> None:
     page = opened(young(), tmp_path)
     for name in ("Not read yet", "Changes a second", "Data would be lost in", "Spool"):
@@ -88,6 +94,7 @@ def test_what_is_unknown_is_called_unknown_and_never_0(tmp_path: Path) -> None:
     assert "no partition is known yet" in page.text
 
 
+@pytest.mark.long
 def test_a_reader_that_catches_up_draws_the_hour_that_it_reads(tmp_path: Path) -> None:
     page = opened(catching_up(), tmp_path)
     lanes = re.findall(r'class="lane \w+" x1="([\d.]+)" x2="([\d.]+)"', page.html)
@@ -95,6 +102,7 @@ def test_a_reader_that_catches_up_draws_the_hour_that_it_reads(tmp_path: Path) -
     assert len({start for start, _ in lanes}) > 3  # and not all of them at the left edge
 
 
+@pytest.mark.long
 def test_names_are_whole_on_a_desktop_and_texts_keep_their_size_on_a_phone(tmp_path: Path) -> None:
     desktop = opened(running(), tmp_path, width=1440)
     assert desktop.data("cut") == ""
@@ -103,6 +111,7 @@ def test_names_are_whole_on_a_desktop_and_texts_keep_their_size_on_a_phone(tmp_p
         assert float(page.data("scale")) == pytest.approx(1, abs=0.02)  # of the drawings: 12 px are 12 px
 
 
+@pytest.mark.long
 def test_links_work_with_a_token_and_lead_to_the_documentation_that_is_published(tmp_path: Path) -> None:
     status = running("Running", "dead_letters")
     status["build"] = {**status["build"], "documentation": "https://docs.example.com/cdc/"}
@@ -111,11 +120,13 @@ def test_links_work_with_a_token_and_lead_to_the_documentation_that_is_published
     assert opened(status, tmp_path, token="a-token", clicked="/api/status").html.count("dead_letters") > 1
 
 
+@pytest.mark.long
 def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     page = opened(running("Paused", *ALARMS), tmp_path, width=500)  # the least that Chromium's windows have
     assert page.data("wide") == "0"
 
 
+@pytest.mark.long
 def test_texts_are_never_markup(tmp_path: Path) -> None:
     hostile = '<img src=x onerror="document.body.dataset.hacked=1">'
     status: dict[str, Any] = running("Running", "dead_letters")
@@ -128,12 +139,14 @@ def test_texts_are_never_markup(tmp_path: Path) -> None:
     assert page.html.count("&lt;img src=x") >= 5
 
 
+@pytest.mark.long
 def test_a_process_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     page = opened(None, tmp_path)
     assert "the process has ended, or cannot be reached" in page.text
     assert "Unknown" in page.text
 
 
+@pytest.mark.long
 def test_a_process_that_is_suspended_is_reported_and_since_when(tmp_path: Path) -> None:
     page = opened(running(), tmp_path, hangs=True)
     found = re.search(r"No answer for (\d+)(\.\d)? s: the process has ended", page.text)
@@ -144,6 +157,7 @@ def test_a_process_that_is_suspended_is_reported_and_since_when(tmp_path: Path) 
     assert page.console == []
 
 
+@pytest.mark.long
 def test_a_picture_can_be_taken(tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
     opened(running(), tmp_path, picture=picture)

@@ -20,6 +20,7 @@ def size(picture: Path) -> tuple[int, int]:
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 @pytest.mark.parametrize(
     "name", [name if name in IN_DOCS else pytest.param(name, marks=pytest.mark.slow) for name in SHOTS]

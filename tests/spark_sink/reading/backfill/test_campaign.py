@@ -57,6 +57,7 @@ def test_rows_that_go_back_or_return_after_a_delete_are_observed(looks: list[dic
     assert sum(len(seen.see(dict(look))) for look in looks) == back
 
 
+@pytest.mark.long
 @pytest.mark.emulator
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_a_row_that_differs_is_traced_to_the_change_that_the_spool_lacks(

@@ -61,6 +61,7 @@ def test_a_start_beside_backfill_is_refused(tmp_path: Path) -> None:
     assert "with backfill the start is the backfill's timestamp" in done.complaint
 
 
+@pytest.mark.long
 @pytest.mark.emulator
 def test_read_records_a_backfill_whose_timestamp_is_right_before_the_start(
     database: MakeDatabase, tmp_path: Path
@@ -114,6 +115,7 @@ def test_a_later_backfill_of_a_table_that_is_not_watched_is_refused(database: Ma
     assert "--table: 'Nothing*' matches no table that change stream Everything watches" in done.complaint
 
 
+@pytest.mark.long
 @pytest.mark.emulator
 def test_a_backfill_beside_a_start_of_ones_own_needs_a_spool(database: MakeDatabase, tmp_path: Path) -> None:
     sample = database()

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGTERM
 
+import pytest
+
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator import SampleDatabase, Scenario, ScriptedServer
 from tests.emulator.subjects import sample_of
@@ -36,6 +38,7 @@ def bounds(scenario: Scenario) -> dict[str, str]:
     return {"start": format_rfc3339(scenario.history.origin), "end": format_rfc3339(scenario.history.horizon)}
 
 
+@pytest.mark.long
 def test_run_reads_and_writes_in_one_spark_application(tmp_path: Path) -> None:
     with served() as (scenario, sample):
         spark = {**SPARK, "checkpoint": str(tmp_path / "checkpoint")}
@@ -49,6 +52,7 @@ def test_run_reads_and_writes_in_one_spark_application(tmp_path: Path) -> None:
     assert lines == len(scenario.committed)
 
 
+@pytest.mark.long
 def test_read_drains_when_it_is_terminated_and_continues_where_it_was(tmp_path: Path) -> None:
     with served() as (scenario, sample):
         source = {**bounds(scenario), **EXECUTORS}

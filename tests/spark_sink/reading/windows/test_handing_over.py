@@ -39,6 +39,7 @@ def _two_windows(config: Config, spark: SparkSession, monkeypatch: pytest.Monkey
     assert len(sealed) >= 2
 
 
+@pytest.mark.long
 def test_from_one_process_to_executors_and_back_four_times_nothing_is_lost_or_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +63,7 @@ def _no_lock(_: object) -> Iterator[None]:
     yield
 
 
+@pytest.mark.long
 def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_driver_that_wakes_up_after_another_has_read_on_stops_with_one_line(
     assert {path.name for path in Path(config.spool.path, "segments").iterdir()} == named
 
 
+@pytest.mark.long
 def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_of_two_drivers_at_once_one_reads_and_the_other_stops_with_one_line(
         assert events(config) == done(configured(tmp_path / "process", scenario, server), in_process)
 
 
+@pytest.mark.long
 def test_retention_that_runs_out_while_executors_read_ends_them_with_the_lost_range(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def read(sample: SampleDatabase, start: int, end: int, *, length: int, most: int
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", ["googlesql", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_windows_in_many_shares_are_what_one_reader_reads_and_what_was_committed(
     dialect: str, database: MakeDatabase

@@ -42,6 +42,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long(but=1)
 @every_kind
 def test_executors_read_what_one_process_reads(
     spark: SparkSession, tmp_path: Path, mode: PartitionMode, dialect: Dialect
@@ -57,6 +58,7 @@ def test_executors_read_what_one_process_reads(
     assert last.watermark_high == scenario.history.horizon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", get_args(Dialect))
 def test_executors_read_the_functions_of_all_placements_as_one_process_does(
     spark: SparkSession, tmp_path: Path, dialect: Dialect
@@ -69,6 +71,7 @@ def test_executors_read_the_functions_of_all_placements_as_one_process_does(
     assert manifests(config)[-1].version == FUNCTIONS_VERSION
 
 
+@pytest.mark.long
 def test_executors_lose_nothing_of_a_placement_that_is_left_and_gets_partitions_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +84,7 @@ def test_executors_lose_nothing_of_a_placement_that_is_left_and_gets_partitions_
     assert refilled.__dict__["count"] > 0
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("is_on_executors", [False, True])
 def test_a_placement_that_came_and_went_while_nothing_was_read_ends_the_next_run_with_one_line(
     spark: SparkSession, tmp_path: Path, *, is_on_executors: bool
@@ -102,6 +106,7 @@ def test_a_placement_that_came_and_went_while_nothing_was_read_ends_the_next_run
     assert events(config) == before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pandas")
 def test_executors_read_what_one_process_reads_where_pandas_is_installed(spark: SparkSession, tmp_path: Path) -> None:
     with served() as (scenario, server):
@@ -114,6 +119,7 @@ MASKED = {"exclude": ["*.[!SG]*ue"], "hash": {"*.[SG]*": {"salt": SALT}}}
 """Columns of tables that are known and of those that are new; of Albums, that of a key of two columns."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [{}, MASKED], ids=["all columns", "columns that stay out"])
 def test_new_tables_have_the_schemas_that_one_process_gives_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
@@ -150,6 +156,7 @@ class Killed(BaseException):
     """Stands for the end of the driver's process."""
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_sealed: bool
@@ -174,6 +181,7 @@ def test_a_driver_that_is_killed_around_a_seal_loses_nothing_and_repeats_nothing
     assert {path.name for path in Path(config.spool.path, "segments").iterdir()} == named
 
 
+@pytest.mark.long
 def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = WindowJob.run
     stop = StopRequest(drain_timeout=60 * SECOND)

@@ -39,6 +39,7 @@ from tests.spark_sink.reading.windows.shared_reading import read_whole, setup_of
 ORIGIN = 1_790_000_000 * SECOND + 123_456_789
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"])
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_shares_of_windows_are_together_what_was_committed_through_faults(dialect: str, mode: PartitionMode) -> None:
@@ -90,6 +91,7 @@ def whole(server: ScriptedServer) -> tuple[Window, Share]:
     )
 
 
+@pytest.mark.long
 def test_a_report_says_what_was_read_of_each_partition(backlog: ScriptedServer) -> None:
     window, share = whole(backlog)
     changes, report = read_whole(setup_of(backlog), window, share)
@@ -101,6 +103,7 @@ def test_a_report_says_what_was_read_of_each_partition(backlog: ScriptedServer) 
     assert report.seconds > 0
 
 
+@pytest.mark.long
 def test_what_is_read_ahead_of_a_caller_that_waits_is_bounded(
     backlog: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

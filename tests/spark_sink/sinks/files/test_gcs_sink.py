@@ -56,6 +56,7 @@ def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, byt
     return files | {f"{path.rpartition('/')[0]}/": b"" for path in files}
 
 
+@pytest.mark.long
 def test_events_are_read_from_a_bucket_as_a_batch_and_as_a_stream(spool: SpoolMaker, tmp_path: Path) -> None:
     ids = spool.fill(4)
     out = tmp_path / "out.json"
@@ -107,6 +108,7 @@ def test_a_sink_that_is_killed_leaves_the_same_objects_with_the_same_bytes(
     assert len(cloud_storage.names(sink)) > 80
 
 
+@pytest.mark.long
 def test_a_sink_whose_lock_was_taken_over_stops_with_one_line_and_writes_nothing_more(
     cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path, gcs_proxy: Proxy
 ) -> None:

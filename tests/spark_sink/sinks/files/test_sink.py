@@ -55,6 +55,7 @@ def expected(spool: SpoolMaker, root: Path, shape: FileOptions) -> dict[str, byt
     return contents(root)
 
 
+@pytest.mark.long
 def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool: SpoolMaker, tmp_path: Path) -> None:
     at = START
     for minute in range(6):
@@ -84,6 +85,7 @@ def test_a_sink_that_is_killed_anywhere_delivers_the_same_files_and_bytes(spool:
     assert named == {name for name in contents(out) if "/10/05/" not in name}
 
 
+@pytest.mark.long
 def test_a_sink_continues_after_its_jvm_was_killed_and_after_sigterm_and_an_error_of_its_last_delivery_is_code_1(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_killed_sink_continues_as_it_began_with_another_checkpoint_and_options
     assert len(contents(out)) == len(before) + 1 == 2
 
 
+@pytest.mark.long
 def test_a_minute_waits_for_the_watermark_or_a_gap_which_is_logged_and_the_end_of_input_delivers_the_rest(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -201,6 +204,7 @@ def test_without_java_it_says_how_to_get_it(spool: SpoolMaker, tmp_path: Path, m
     assert sink.said().startswith("spark_sink: Java was not found, and Spark needs Java 17. Install it")
 
 
+@pytest.mark.long
 def test_a_spool_without_epochs_ends_with_the_input(spool: SpoolMaker, tmp_path: Path) -> None:
     with program(tmp_path / "log", "-m", "spark_sink", config(tmp_path)) as sink:
         sink.end_input()
@@ -208,6 +212,7 @@ def test_a_spool_without_epochs_ends_with_the_input(spool: SpoolMaker, tmp_path:
     assert spool.spool.latest() == 0
 
 
+@pytest.mark.long
 def test_a_spool_of_another_stream_is_refused_and_not_touched(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     configured = Path(config(tmp_path))

@@ -96,6 +96,7 @@ def history(spool: SpoolMaker, seed: int) -> dict[int, str | None]:
     return rows
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("apply", [merged_in_bigquery, applied_as_sql])
 @pytest.mark.parametrize(("form", "read"), [("jsonl", lines), ("avro", records)])

@@ -371,6 +371,7 @@ def test_dead_letters_of_another_change_stream_in_a_shared_store_stay(
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_sink_reports_its_dead_letters_and_continues(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(*counted(START + 1, "1", "secret"), record(START + 5, [5], table="Colliding", columns=COLLIDING))

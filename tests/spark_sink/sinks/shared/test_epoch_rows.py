@@ -72,6 +72,7 @@ def parsed(value: Any) -> Any:
     return value
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_updates_have_the_rows_that_were_committed(

@@ -178,6 +178,7 @@ def test_a_temporary_folder_that_is_full_is_one_line(bucket: str, monkeypatch: p
         published(destination_at(bucket), "a", b"one")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("gzip", [False, True])
 def test_a_bucket_holds_the_bytes_of_a_local_folder_and_its_folders(
     cloud_storage: CloudStorage, bucket: str, spool: SpoolMaker, tmp_path: Path, *, gzip: bool

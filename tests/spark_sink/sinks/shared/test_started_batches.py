@@ -88,6 +88,7 @@ def test_a_damaged_record_is_an_error(spool: SpoolMaker, data: bytes) -> None:
         StartedBatches(spool.spool, CONSUMER).at(1)
 
 
+@pytest.mark.long(but=6)
 @pytest.mark.parametrize("seed", range(25))
 def test_runs_that_end_anywhere_with_any_checkpoint_and_options_write_each_event_once(
     spool: SpoolMaker, seed: int

@@ -52,6 +52,7 @@ def song(at: int, key: int, number: int, mod_type: str = "INSERT", sequence: int
     )
 
 
+@pytest.mark.long(but=2)
 def test_rows_are_inserted_updated_and_deleted(replica: Replica, spool: SpoolMaker) -> None:
     spool.seal(singer(1, 1, Name="a", Age="10"), singer(2, 2, Name="b", Age=None), singer(3, 3, Name="c", Age="30"))
     spool.seal(singer(4, 1, "UPDATE", Name="A", Age="11"), singer(5, 2, "DELETE"))
@@ -60,6 +61,7 @@ def test_rows_are_inserted_updated_and_deleted(replica: Replica, spool: SpoolMak
     assert replica.rejected() == {}
 
 
+@pytest.mark.long(but=1)
 def test_an_update_that_captures_only_changes_leaves_the_other_columns(replica: Replica, spool: SpoolMaker) -> None:
     spool.seal(singer(1, 1, Name="a", Age="10"), singer(2, 2, Name="b", Age="20"))
     spool.seal(singer(3, 1, "UPDATE", "OLD_AND_NEW_VALUES", Age="11"))
@@ -83,6 +85,7 @@ def test_an_update_of_a_row_that_is_not_there_is_a_dead_letter(replica: Replica,
     assert [one.brief for unit in written for one in unit.rejected] == ["Spanner refuses it with NOT_FOUND"]
 
 
+@pytest.mark.long(but=2)
 def test_parents_are_written_first_and_children_deleted_first(replica: Replica, spool: SpoolMaker) -> None:
     """Whatever order the records of a transaction have."""
     first = replace(singer(1, 1, Name="a", Age=None), record_sequence="00000002")
@@ -95,6 +98,7 @@ def test_parents_are_written_first_and_children_deleted_first(replica: Replica, 
     assert replica.rejected() == {}
 
 
+@pytest.mark.long(but=2)
 def test_a_unique_value_may_move_from_one_row_to_another(replica: Replica, spool: SpoolMaker) -> None:
     columns = (KEY, NAME)
 
@@ -114,6 +118,7 @@ def test_a_unique_value_may_move_from_one_row_to_another(replica: Replica, spool
     assert replica.rejected() == {}
 
 
+@pytest.mark.long(but=1)
 def test_a_repeated_micro_batch_changes_nothing(replica: Replica, spool: SpoolMaker) -> None:
     spool.seal(singer(1, 1, Name="a", Age="10"))
     spool.seal(singer(2, 1, "DELETE"))
@@ -133,6 +138,7 @@ def test_a_table_that_is_not_there_is_stopped_and_the_others_continue(replica: R
     assert list(replica.rejected()) == ["Other"]
 
 
+@pytest.mark.long(but=2)
 def test_a_process_that_another_one_took_over_from_cannot_commit(
     replica: Replica, spool: SpoolMaker, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +153,7 @@ def test_a_process_that_another_one_took_over_from_cannot_commit(
     assert replica.rows("Artists", "Id", "Name") == before == [(number, "a") for number in range(1, 5)]
 
 
+@pytest.mark.long(but=2)
 def test_a_destination_that_was_restored_is_not_continued(replica: Replica, spool: SpoolMaker) -> None:
     for number in range(1, 5):
         spool.seal(singer(number, number, Name="a", Age=None))
@@ -239,6 +246,7 @@ def test_a_transaction_that_cannot_be_applied_is_whole_among_the_dead_letters(
     assert [len(reasons) for reasons in replica.rejected().values()] == [2]
 
 
+@pytest.mark.long(but=2)
 def test_every_transaction_has_the_tag_by_which_a_stream_back_skips_it(
     replica: Replica, spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +266,7 @@ def test_every_transaction_has_the_tag_by_which_a_stream_back_skips_it(
     assert len(sent) >= 4
 
 
+@pytest.mark.long(but=2)
 def test_changes_of_the_bookkeeping_table_are_not_applied(replica: Replica, spool: SpoolMaker) -> None:
     """A stream of the destination that watches all tables reports them."""
     spool.seal(record(START, [1], table="spanner_cdc_progress"), singer(1, 1, Name="a", Age=None))

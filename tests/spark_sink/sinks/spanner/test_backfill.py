@@ -40,6 +40,7 @@ def config_of(
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("dialect", [pytest.param("googlesql", marks=pytest.mark.slow), "postgresql"])
 def test_rows_from_before_and_changes_from_meanwhile_and_after_make_both_databases_equal(

@@ -27,6 +27,7 @@ def inserted(key: int) -> DataChangeRecord:
     return change(key, "S", {"Id": str(key)}, {"V": "x"}, columns=NAMES)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["rows", "transactions"])
 @pytest.mark.parametrize("since", [1, 6], ids=["fewer epochs", "as many"])
 def test_a_spool_with_other_epochs_than_were_applied_is_refused(

@@ -62,6 +62,7 @@ def test_a_key_that_is_too_long_is_a_dead_letter_in_both_modes(
     assert len(replica.rejected()["K"]) == 1
 
 
+@pytest.mark.long
 def test_rows_of_several_commits_may_exchange_unique_values(
     database: MakeDatabase, spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def config_of(folder: Path, source: SampleDatabase, start: str, end: str | None,
     return configuration(folder, source, source=bounds, spark=spark, sink=sink)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("dialect", "mode"), [("googlesql", "transactions"), pytest.param("postgresql", "rows", marks=pytest.mark.slow)]
@@ -52,6 +53,7 @@ def test_tables_are_created_and_equal_those_of_the_source(
     assert "created " in done.err
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", [pytest.param("rows", marks=pytest.mark.slow), "transactions"])
 def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
@@ -61,6 +63,7 @@ def test_the_bank_is_the_same_though_processes_are_killed_and_answers_are_lost(
     assert campaign.run(kills=1, mods=300) == ""
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize(
     ("sink", "source", "said"),
     [
@@ -100,6 +103,7 @@ def test_check_names_the_source_itself_and_each_table_and_column_that_is_missing
     assert "table Both of the destination has no column Name" in text
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize(
     "command", [("run",), ("run", "--sink-only"), ("backfill",), ("verify", "--repair")], ids=" ".join
 )
@@ -130,6 +134,7 @@ def test_what_every_delivery_and_replay_asks_first_refuses_the_source_itself(
     asked(emulator_host="localhost:9010")
 
 
+@pytest.mark.long
 def test_the_bookkeeping_table_of_a_source_that_is_a_destination_itself_is_neither_missed_nor_compared(
     database: MakeDatabase, tmp_path: Path
 ) -> None:

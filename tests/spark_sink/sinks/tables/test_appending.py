@@ -145,6 +145,7 @@ def test_parquet_files_appear_by_their_commit_alone_and_a_killed_one_is_complete
     assert appended.rows() == appended.wanted()
 
 
+@pytest.mark.long
 def test_the_commit_log_of_parquet_is_listed_twice_a_commit_by_as_many_calls_whatever_its_length(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def _killed_after(calls: int, function: object) -> object:
     return run
 
 
+@pytest.mark.long
 def test_parquet_has_the_rows_of_the_counted_epochs_though_a_session_keeps_none(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

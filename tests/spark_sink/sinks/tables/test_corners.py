@@ -70,6 +70,7 @@ def test_a_column_that_a_narrowed_change_stream_omits_is_left_as_it_is(
     assert found == {1: ("b", "bio"), 2: ("a", "bio")}
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("captured", ["NEW_ROW", "NEW_VALUES"])
 @pytest.mark.skipif(spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse")
 def test_columns_of_any_name_have_the_values_of_spanner(lake: SparkSession, tmp_path: Path, captured: str) -> None:
@@ -101,6 +102,7 @@ def test_two_tables_of_parquet_are_never_one_though_their_changes_come_one_after
         spark_sink.merge_into(epochs(lake, spool, 1, 1), path=str(tmp_path), format="parquet", mode="append")
 
 
+@pytest.mark.long
 def test_a_column_of_parquet_that_is_added_again_in_another_case_has_its_new_name(
     lake: SparkSession, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
     assert not libraries.missing_library(TablesConfig.model_validate({"format": "parquet", "path": "/lake"}), {})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_value_that_parquet_cannot_take_is_printed_nowhere_and_makes_a_dead_letter(
     spool: SpoolMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -44,6 +44,7 @@ class Lakes:
         return self._folder / (f"{name}-again" if name in self._removed else name)
 
 
+@pytest.mark.long
 def test_a_table_that_is_built_again_since_a_timestamp_has_what_was_committed_after_it(
     lake: SparkSession, merging_format: Format, spool: SpoolMaker, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.spark_sink.spools import START, SpoolMaker, record
 _CAPTURES = pytest.mark.parametrize("capture", ["NEW_ROW", pytest.param("OLD_AND_NEW_VALUES", marks=pytest.mark.slow)])
 
 
+@pytest.mark.long(but=1)
 @_CAPTURES
 def test_a_merged_table_has_the_rows_of_spanner_whatever_is_repeated(
     lake: SparkSession, merging_format: Format, capture: str, tmp_path: Path

@@ -77,6 +77,7 @@ def test_a_table_never_skips_the_epochs_of_a_spool_that_was_put_back(
     stops_and_continues_under_another_name(lake, merging_format, tmp_path)
 
 
+@pytest.mark.long
 def test_parquet_files_never_lack_the_epochs_of_a_spool_that_was_put_back(lake: SparkSession, tmp_path: Path) -> None:
     stops_and_continues_under_another_name(lake, PARQUET, tmp_path)
 

@@ -62,6 +62,7 @@ def test_tables_have_instants_in_microseconds_whatever_the_session_says(
     timestamps_are_instants(lake, merging_format, tmp_path)
 
 
+@pytest.mark.long
 def test_parquet_files_have_instants_in_microseconds_whatever_the_session_says(
     lake: SparkSession, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_column_that_another_process_has_added_to_iceberg_is_found(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(spark_version() not in LIBRARIES["delta"].versions, reason="needs Delta: make test-lakehouse")
 def test_a_micro_batch_like_those_before_it_makes_spark_generate_no_class(lake: SparkSession, tmp_path: Path) -> None:
     """Else the JVM never comes to run optimized code, however long the sink runs."""
@@ -224,6 +226,7 @@ def test_a_consumer_has_a_name_that_parquet_and_other_tables_can_keep(
         )
 
 
+@pytest.mark.long
 def test_a_type_that_changes_in_parquet_files_stops_with_one_line(lake: SparkSession, tmp_path: Path) -> None:
     spool = SpoolMaker(tmp_path / "spool")
 

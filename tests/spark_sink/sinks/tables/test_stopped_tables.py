@@ -71,6 +71,7 @@ def test_a_stopped_table_stays_stopped_until_its_dead_letters_are_replayed_and_h
     assert len(appended(sink, "Albums")) == 5
 
 
+@pytest.mark.long
 def test_a_replay_before_the_table_is_mended_changes_nothing(sink: Sink) -> None:
     sink.deliver(2)
     sink.deliver(3)
@@ -80,6 +81,7 @@ def test_a_replay_before_the_table_is_mended_changes_nothing(sink: Sink) -> None
     assert appended(sink, "Singers") == [(1, 1)]
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_is_repeated_has_the_same_dead_letters_and_a_replay_waits_for_its_end(sink: Sink) -> None:
     sink.delivery.run(epochs(sink.lake, sink.maker, 2, 3))
     assert sink.replay() == Replayed(waiting=2)
@@ -91,6 +93,7 @@ def test_a_micro_batch_that_is_repeated_has_the_same_dead_letters_and_a_replay_w
     assert len(appended(sink, "Albums")) == 3
 
 
+@pytest.mark.long
 def test_a_replay_that_is_killed_before_it_removes_a_file_adds_nothing_twice(sink: Sink) -> None:
     sink.deliver(2)
     sink.deliver(3)
@@ -102,6 +105,7 @@ def test_a_replay_that_is_killed_before_it_removes_a_file_adds_nothing_twice(sin
     assert appended(sink, "Singers") == [(2, 2), (3, 3)]
 
 
+@pytest.mark.long
 def test_a_table_whose_dead_letters_were_removed_continues_with_a_warning(
     sink: Sink, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +119,7 @@ def test_a_table_whose_dead_letters_were_removed_continues_with_a_warning(
     assert "table Singers continues: there are no dead letters of it at" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_appended_dead_letters_that_a_start_has_not_found_are_written_after_later_epochs(sink: Sink) -> None:
     sink.deliver(2)
     sink.deliver(3)
@@ -133,6 +138,7 @@ def test_appended_dead_letters_that_a_start_has_not_found_are_written_after_late
     assert appended(sink, "Singers") == [(2, 2), (3, 3), (4, 4), (5, 5)]
 
 
+@pytest.mark.long
 def test_a_parquet_table_whose_name_another_one_had_is_replayed_once_that_is_excluded(
     lake: SparkSession, tmp_path: Path
 ) -> None:
@@ -147,6 +153,7 @@ def test_a_parquet_table_whose_name_another_one_had_is_replayed_once_that_is_exc
     assert appended(sink, "a_b") == [(2, 1)]
 
 
+@pytest.mark.long
 def test_dead_letters_of_another_spool_are_rejected(sink: Sink, tmp_path: Path) -> None:
     sink.deliver(2)
     other = Sink(sink.lake, tmp_path / "other", format="parquet", mode="append")

@@ -114,6 +114,7 @@ def test_a_daemon_that_reaches_its_end_is_done(tmp_path: Path) -> None:
     assert len((tmp_path / "spool/writers.txt").read_text().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_it_takes_over_once_the_orphan_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +138,7 @@ def test_it_takes_over_once_the_orphan_is_gone(
             eventually(reader.ensure, "it gives up")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("options", "code"), [(in_job.DAEMON[5:], TRANSIENT), ((), 1)], ids=["in a job", "alone"])
 def test_a_daemon_whose_spool_is_in_use_ends_with_a_code_of_its_own_only_inside_a_job(
     tmp_path: Path, options: tuple[str, ...], code: int

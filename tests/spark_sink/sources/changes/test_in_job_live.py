@@ -28,6 +28,7 @@ def delivered(folder: Path) -> list[str]:
     return [event[0] for file in sorted(folder.glob("q-out/*.json")) for event in json.loads(file.read_text())]
 
 
+@pytest.mark.long
 def test_a_restarted_query_takes_over_from_the_orphaned_daemon_and_nothing_is_lost_or_twice(
     spark: SparkSession, emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def _read_here(sample: SampleDatabase) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
     spark: SparkSession, emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_end_ends_the_daemon_and_the_query_continues_without_it(
     sample.drop()
 
 
+@pytest.mark.long
 def test_available_now_takes_everything_up_to_spanners_clock_and_without_news_ends_without_a_micro_batch(
     spark: SparkSession, emulator: Emulator, tmp_path: Path
 ) -> None:

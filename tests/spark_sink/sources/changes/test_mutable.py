@@ -16,6 +16,7 @@ from tests.integration.delivered import in_spanners_encoding, of_rows
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", ["googlesql", "postgresql"])
 def test_spark_reads_every_mod_of_a_stream_whose_keys_move(
     dialect: Dialect, spark: SparkSession, tmp_path: Path

@@ -127,6 +127,7 @@ def _interrupted(*_: object) -> int:
     raise BlockingIOError(11, "busy")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_epoch_comes_once_over_restarts_of_a_query_with_a_limit(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path

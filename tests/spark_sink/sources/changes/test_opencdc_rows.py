@@ -96,6 +96,7 @@ def test_tables_are_selected_as_with_the_other_envelope(spark: SparkSession, fil
     assert row.metadata["opencdc.collection"] == "music.Albums"
 
 
+@pytest.mark.long
 def test_a_stream_returns_each_record_once(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     ids = spool.fill(3, rows=3000)
     found: list[int] = []

@@ -72,6 +72,7 @@ def test_the_progress_of_a_query_has_its_lag_in_seconds(spark: SparkSession, spo
     assert 0 <= newest["lag_seconds"] <= (time.time_ns() - watermark) / SECOND
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 takes all at once")
 def test_max_rows_counts_whole_epochs_and_takes_at_least_one(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
@@ -83,6 +84,7 @@ def test_max_rows_counts_whole_epochs_and_takes_at_least_one(
     assert query.ids() == written
 
 
+@pytest.mark.long
 def test_tables_are_selected_by_patterns_and_empty_micro_batches_work(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ def test_each_consumer_reads_everything_and_retains_the_epochs_it_needs(
     assert [consumer.consumer for consumer in consumers.consumers(spool.spool)] == ["one", "other"]
 
 
+@pytest.mark.long
 def test_a_second_query_of_a_consumer_is_rejected_in_one_line(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_second_query_of_a_consumer_is_rejected_in_one_line(
     assert "is in use by another query" in line
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_starts_at_the_oldest_epoch_kept(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -140,6 +144,7 @@ def test_an_error_about_a_pruned_epoch_is_one_line(spark: SparkSession, spool: S
     assert failure(query).startswith("epoch 3 is not in the spool at")
 
 
+@pytest.mark.long
 def test_an_error_about_a_corrupt_segment_is_one_line(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     (segment,) = (tmp_path / "spool/segments").iterdir()
@@ -154,6 +159,7 @@ def test_an_error_about_a_corrupt_manifest_is_one_line(spark: SparkSession, spoo
     assert failure(Query(spark, tmp_path, spool=spool.path)).startswith(f"corrupt file {manifest}")
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_spool_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     query = Query(spark, tmp_path, spool=spool.path)
@@ -163,6 +169,7 @@ def test_a_checkpoint_of_another_spool_is_rejected(spark: SparkSession, spool: S
     assert failure(query).startswith(f"Spark's checkpoint belongs to spool {spool.spool_id}, but at {spool.path} is")
 
 
+@pytest.mark.long
 def test_an_offset_of_a_newer_version_is_rejected(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(1)
     query = Query(spark, tmp_path, spool=spool.path)
@@ -175,6 +182,7 @@ def test_an_offset_of_a_newer_version_is_rejected(spark: SparkSession, spool: Sp
     assert "an offset of version 2, newer than this program's 1" in failure(query)
 
 
+@pytest.mark.long
 def test_a_query_starts_where_the_option_says_and_continues_from_its_checkpoint(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:

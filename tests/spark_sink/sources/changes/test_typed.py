@@ -204,6 +204,7 @@ def test_it_works_on_a_stream_and_after_a_filter(spark: SparkSession, spool: Spo
     assert [row["Id"] for row in got] == [1, 2]
 
 
+@pytest.mark.long
 def test_a_column_that_is_newer_than_the_call_fails_the_query_and_is_there_after_it_is_started_again(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_column_that_is_newer_than_the_call_fails_the_query_and_is_there_after
     assert [row["Email"] for row in got[2:]] == ["c@example.com"]
 
 
+@pytest.mark.long
 def test_it_works_on_the_rows_of_foreach_batch(spark: SparkSession, spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(record(START + 1, [1, 2]))
     stream = spark.readStream.format("spanner-change-stream").option("spool", spool.path).load()

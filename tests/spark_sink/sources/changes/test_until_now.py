@@ -302,6 +302,7 @@ def test_epochs_that_are_pruned_while_a_run_begins_do_not_end_it(runs: Runs, mon
     assert pruned[-1] == 2
 
 
+@pytest.mark.long
 def test_the_daemon_reads_until_now_and_one_that_was_stopped_before_is_started_again(tmp_path: Path) -> None:
     stub = (sys.executable, "-m", "tests.spark_sink.sources.changes.programs.stub_daemon")
     reader = InJobReader(InJobOptions("p", "i", "stopped", "S"), str(tmp_path / "spool"), stub)

@@ -56,6 +56,7 @@ def filled(spool: SpoolMaker) -> SpoolMaker:
     return spool
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("form", "gzipped"), [("jsonl", False), ("jsonl", True), ("avro", False), ("avro", True)])
 def test_what_is_read_back_is_what_the_spool_holds(
     spark: SparkSession, filled: SpoolMaker, tmp_path: Path, form: str, gzipped: bool
@@ -115,6 +116,7 @@ def test_what_is_hidden_or_no_file_of_events_is_passed_over(
     assert load(spark, tmp_path).count() == 4
 
 
+@pytest.mark.long
 def test_many_files_are_shared_out_and_each_is_read_once(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def first(filled: SpoolMaker, tmp_path: Path) -> Path:
     return tmp_path / "out" / write(filled, tmp_path / "out")[0]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     "line",
     [

@@ -154,6 +154,7 @@ def table(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[Table]
             yield Table(options, now.dialect, snapshot, conditions, rows_of(options, snapshot, query, now.dialect))
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.emulator
 def test_a_pushed_filter_selects_the_rows_that_spark_selects(table: Table) -> None:
     cases = PUSHED + (ONLY_GOOGLESQL if table.dialect is GOOGLESQL else [])

@@ -40,6 +40,7 @@ def load(spark: SparkSession, sample: SampleDatabase, table: str, **more: str) -
     return spark.read.format("spanner-snapshot").options(**options).load()
 
 
+@pytest.mark.long
 def test_rows_have_the_columns_of_the_table_in_sparks_types(spark: SparkSession, sample: SampleDatabase) -> None:
     df = load(spark, sample, "AllTypes")
     types = dict(df.dtypes)
@@ -61,6 +62,7 @@ def test_rows_have_the_columns_of_the_table_in_sparks_types(spark: SparkSession,
     assert set(rows["zzz"].asDict().values()) == {"zzz", 2, None}
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.skipif(not hasattr(datasource, "Filter"), reason="PySpark 4.0 pushes no filters to Python sources")
 def test_filters_go_to_spanner_or_stay_with_spark(spark: SparkSession, sample: SampleDatabase) -> None:
     df = load(spark, sample, "AllTypes", columns="Float64Value,Id,Required").where(
@@ -72,6 +74,7 @@ def test_filters_go_to_spanner_or_stay_with_spark(spark: SparkSession, sample: S
     assert "Required" not in plan.partition("Filter (")[2].partition("\n")[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sample", ["googlesql"], indirect=True)
 def test_all_actions_on_a_dataframe_read_the_same_rows(spark: SparkSession, sample: SampleDatabase) -> None:
     df = load(spark, sample, "sales.Invoices", columns="InvoiceId")
@@ -93,6 +96,7 @@ def test_a_missing_table_is_one_clear_line(spark: SparkSession, sample: SampleDa
     assert clear_line(caught.value).startswith("cannot read table Missing as of 2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sample", ["googlesql"], indirect=True)
 def test_a_session_that_disables_pushdown_reads_without_it(spark: SparkSession, sample: SampleDatabase) -> None:
     spark.conf.set(PUSHDOWN, "false")

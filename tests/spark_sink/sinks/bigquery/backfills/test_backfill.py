@@ -106,6 +106,7 @@ def interleaved(scenario: Scenario, snapshot: Snapshot, random: Random) -> None:
         seen.look()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed == 1 else pytest.mark.slow) for seed in range(80)]
 )
@@ -119,6 +120,7 @@ def test_loaded_tables_end_as_the_source_in_any_order_of_changes_and_backfill(
     scenario.check()
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 300))])
 def test_tables_of_change_data_capture_end_as_the_source_in_any_order_of_changes_and_backfill(
     bigquery_double: BigQueryDouble, make_scenario: MakeScenario, seed: int
@@ -132,6 +134,7 @@ def test_tables_of_change_data_capture_end_as_the_source_in_any_order_of_changes
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capture", [OLD_AND_NEW, pytest.param(NEW_VALUES, marks=pytest.mark.slow)])
 def test_a_second_backfill_completes_rows_of_a_replica_that_was_started_without_one(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, capture: str
@@ -149,6 +152,7 @@ def test_a_second_backfill_completes_rows_of_a_replica_that_was_started_without_
     scenario.check()
 
 
+@pytest.mark.long
 def test_notes_of_changes_are_dropped_when_the_backfill_is_done_though_no_change_follows(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -169,6 +173,7 @@ def test_notes_of_changes_are_dropped_when_the_backfill_is_done_though_no_change
     scenario.check()
 
 
+@pytest.mark.long
 def test_a_backfill_that_is_recorded_after_later_changes_were_merged_is_one_line(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:

@@ -50,6 +50,7 @@ def all_deleted(scenario: Scenario) -> None:
     scenario.run()
 
 
+@pytest.mark.long
 def test_dead_letters_of_an_earlier_backfill_stay_while_a_later_one_of_the_table_is_not_done(
     scenario: Scenario,
 ) -> None:
@@ -68,6 +69,7 @@ def test_dead_letters_of_an_earlier_backfill_stay_while_a_later_one_of_the_table
     later.done()
 
 
+@pytest.mark.long
 def test_dead_letters_of_a_backfill_that_is_not_done_are_merged_without_what_was_deleted_since(
     scenario: Scenario,
 ) -> None:

@@ -39,6 +39,7 @@ def rows(scenario: Scenario, name: str = "_cuts") -> list[dict[str, Any]]:
     return scenario.query(f"SELECT * FROM `{{}}.{name}` ORDER BY epoch, published_at")
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("mode", "read_by"),
     [
@@ -96,6 +97,7 @@ def test_a_cut_of_changes_that_bigquery_merges_says_that_it_cannot_be_pinned(
     assert row["timestamp"] == "2026-03-01T10:00:01.000000Z"
 
 
+@pytest.mark.long
 def test_a_table_that_has_no_rows_yet_has_no_name_and_no_version(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ def options(dataset: str) -> BigQueryTableOptions:
     return BigQueryTableOptions(dataset, "append-only")
 
 
+@pytest.mark.long
 def test_of_an_epoch_that_was_published_twice_the_later_row_counts(
     local_bigquery: LocalBigQuery, tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_before_there_is_a_table_no_cut_is_listed(local_bigquery: LocalBigQuery,
     assert CutScenario(local_bigquery, tmp_path, "append-only", 0).published() == []
 
 
+@pytest.mark.long
 def test_reasons_with_quotes_are_inserted_as_they_are(local_bigquery: LocalBigQuery, tmp_path: Path) -> None:
     run = CutScenario(local_bigquery, tmp_path, "merge-load", 0)
     run.deliver()
@@ -157,6 +161,7 @@ def test_the_statement_that_notes_bigquerys_clock_is_one_insert() -> None:
     assert row.job_id("p.d._cuts") == row.job_id("p.d._cuts") != row.job_id("p.e._cuts")
 
 
+@pytest.mark.long
 def test_a_sink_that_is_forgotten_adds_the_rows_of_its_cuts_to_a_new_table(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -204,6 +209,7 @@ def test_a_view_has_the_newest_row_of_each_key_as_of_the_newest_cut(
         assert len(scenario.query(view)) == 3
 
 
+@pytest.mark.long
 def test_a_view_gets_the_columns_that_its_table_gets(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -218,6 +224,7 @@ def test_a_view_gets_the_columns_that_its_table_gets(
     assert {**found, "Born": str(found["Born"])} == {"Id": 2, "Name": "n", "Born": "2000-01-01"}
 
 
+@pytest.mark.long
 def test_a_table_whose_record_knows_no_schema_holds_up_no_cut_and_has_a_view_from_its_next_change_on(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:

@@ -25,6 +25,7 @@ def of_spool(statement: str, spool_id: str) -> str:
     return re.sub(r"spool_id = '\w+'", f"spool_id = '{spool_id}'", statement)
 
 
+@pytest.mark.long
 def test_the_statements_of_the_guide_have_the_sum_and_the_rows_of_the_cut(
     local_bigquery: LocalBigQuery, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from tests.spark_sink.sinks.bigquery.cuts.cut_runs import CutScenario, campaign
 CUTS, KILLS, SEED = 3, 2, 7
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("mode", "views"), [pytest.param("append-only", True, marks=pytest.mark.slow), ("merge-load", False)]
 )

@@ -27,6 +27,7 @@ def check(meter: Meter, mode: str, hours: int) -> None:
         assert loads == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mode",
     [pytest.param(mode, marks=() if mode == "merge-load" else pytest.mark.slow) for mode in MODES],

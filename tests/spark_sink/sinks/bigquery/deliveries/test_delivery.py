@@ -101,6 +101,7 @@ def check_interrupted(scenario: Scenario, interruption: Interruption, *, fresh: 
     assert scenario.run() == []
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
 @pytest.mark.parametrize(
     ("mode", "interruption"),
@@ -112,11 +113,13 @@ def test_rows_are_appended_once_wherever_a_run_is_interrupted_and_however_the_ne
     check_interrupted(scenario_of(mode, seed=3), APPEND_INTERRUPTIONS[interruption], fresh=checkpoint == "fresh")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("interruption", ["one table was committed", "a commit has not answered"])
 def test_a_table_is_committed_once_in_another_server_too(scenario_of: MakeScenario, interruption: str) -> None:
     check_interrupted(scenario_of("append-only", seed=3, server=LOCAL), APPEND_INTERRUPTIONS[interruption], fresh=True)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("number", "interruption"), list(enumerate(MERGE_INTERRUPTIONS)))
 def test_rows_are_merged_once_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
     scenario_of: MakeScenario, number: int, interruption: str
@@ -185,6 +188,7 @@ def test_a_tables_rows_of_a_micro_batch_become_visible_together(
 # What has to be there
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("capture", WHOLE)
 def test_appended_rows_in_the_order_of_their_numbers_as_text_replay_to_the_sources_rows(
     scenario_of: MakeScenario, capture: str
@@ -217,6 +221,7 @@ def test_appended_tables_have_what_the_stream_captures_also_if_that_is_altered_m
     scenario.check()
 
 
+@pytest.mark.long
 def test_merged_tables_are_right_whatever_the_stream_captures_and_each_time_that_is_altered(
     scenario_of: MakeScenario,
 ) -> None:
@@ -229,6 +234,7 @@ def test_merged_tables_are_right_whatever_the_stream_captures_and_each_time_that
         scenario.check()
 
 
+@pytest.mark.long
 def test_rows_that_are_too_many_for_one_load_are_merged_by_whole_epochs_in_their_order(
     scenario_of: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +257,7 @@ def test_rows_that_are_too_many_for_one_load_are_merged_by_whole_epochs_in_their
     scenario.check()
 
 
+@pytest.mark.long(but=2)
 @pytest.mark.parametrize("mode", MODES)
 def test_columns_are_added_and_a_dropped_one_is_null_in_new_rows_in_tables_of_each_schemas_dataset(
     scenario_of: MakeScenario, mode: str
@@ -270,6 +277,7 @@ def test_columns_are_added_and_a_dropped_one_is_null_in_new_rows_in_tables_of_ea
 # The statement
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_of: MakeScenario, seed: int) -> None:
     """In any order: what is not newer than its row changes nothing."""
@@ -323,6 +331,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.long(but=6)
 @pytest.mark.parametrize(
     ("mode", "server", "seed"), [*CAMPAIGNS, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)]
 )

@@ -117,6 +117,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.long(but=6)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("kind", "method"), FAILURES)
 def test_a_transient_error_is_retried_whether_or_not_the_work_was_done_and_rows_come_once(

@@ -40,6 +40,7 @@ INTERRUPTIONS: dict[str, Interruption] = {
 }
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("checkpoint", ["same", "fresh"])
 @pytest.mark.parametrize("interruption", INTERRUPTIONS)
 def test_tables_are_right_wherever_a_run_is_interrupted_and_however_the_next_is_split_into_parts(
@@ -87,6 +88,7 @@ def test_tables_are_right_for_whole_rows_altered_midway_with_columns_added_and_d
     check(scenario)
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 300))])
 def test_tables_are_right_after_runs_interrupted_at_random(double_scenario: MakeScenario, seed: int) -> None:
     random = Random(seed)

@@ -336,6 +336,7 @@ def test_a_job_that_failed_many_times_runs_when_what_it_failed_of_is_repaired(
     client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
 
 
+@pytest.mark.long
 def test_a_staging_table_that_is_gone_before_its_merge_is_loaded_again(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:

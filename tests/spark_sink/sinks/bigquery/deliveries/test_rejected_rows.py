@@ -189,6 +189,7 @@ def test_a_replay_that_is_killed_is_done_again_and_merges_nothing_twice(
     assert bigquery_double.conflicts(scenario.dataset, "Singers") == 0
 
 
+@pytest.mark.long(but=3)
 @pytest.mark.parametrize("seed", [0, 1, 8, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(9, 200))])
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
 def test_every_change_is_appended_or_a_dead_letter_and_never_both_in_runs_interrupted_at_random(
@@ -220,6 +221,7 @@ def _delivered(scenario: Scenario, first: int, last: int) -> list[str]:
     return scenario.run()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", STREAMED)
 def test_a_row_of_up_to_20_mb_is_written_and_a_larger_one_becomes_a_dead_letter(
     double_scenario: MakeScenario, bigquery_double: BigQueryDouble, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -247,6 +249,7 @@ def test_a_row_that_bigquery_finds_too_large_becomes_a_dead_letter_and_the_other
     assert replay(scenario) == Replayed(rejected=1)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["append-only", "merge"])
 def test_rows_that_grow_on_their_way_are_cut_into_requests_that_bigquery_takes(
     double_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, mode: str

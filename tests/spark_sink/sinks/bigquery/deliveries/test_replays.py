@@ -56,6 +56,7 @@ def test_a_table_whose_type_is_changed_back_continues_without_a_repair(
     assert ids_of(scenario) == [1, 3, 4]
 
 
+@pytest.mark.long
 def test_a_column_that_is_added_while_a_table_is_stopped_is_merged_by_the_replay(
     local_bigquery: LocalBigQuery, delivered: Delivered
 ) -> None:
@@ -331,6 +332,7 @@ def overtaken(local_bigquery: LocalBigQuery, make_scenario: MakeScenario) -> Sce
     return scenario
 
 
+@pytest.mark.long
 def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(overtaken: Scenario) -> None:
     assert replay(overtaken) == Replayed(sent=1, rejected=1)
     for _ in range(2):
@@ -339,6 +341,7 @@ def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(overtake
     assert names_of(overtaken) == {1: "n", 2: None, 3: "n"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "method", "after"),
     [
@@ -358,6 +361,7 @@ def test_an_overtaken_dead_letter_stays_though_its_replay_is_killed(
     assert names_of(overtaken) == {1: "n", 2: None, 3: "n"}
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_is_overtaken_after_its_replay_was_killed_stays(overtaken: Scenario) -> None:
     with killed_at(CommitLog, "enter_replay", after=True), pytest.raises(KilledError):
         replay(overtaken)
@@ -369,6 +373,7 @@ def test_a_dead_letter_that_is_overtaken_after_its_replay_was_killed_stays(overt
     assert names_of(overtaken) == {1: "n", 2: None, 3: "later"}
 
 
+@pytest.mark.long
 def test_a_late_dead_letter_does_not_come_into_the_table_with_a_later_one_of_its_row(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -389,6 +394,7 @@ def test_a_late_dead_letter_does_not_come_into_the_table_with_a_later_one_of_its
     assert orjson.loads(orjson.dumps(row["Tags"])) == [None, "x"]
 
 
+@pytest.mark.long
 def test_a_replay_takes_no_job_of_another_deployment_for_its_own(overtaken: Scenario) -> None:
     path = Path(overtaken.maker.path, "bigquery")
     with killed_at(DeadLetters, "replace"), pytest.raises(KilledError):

@@ -24,6 +24,7 @@ def drawn(random: Random) -> Change:
     return Change(random.choice(["INSERT", "UPDATE", "UPDATE", "UPDATE", "DELETE"]), key, named)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30))])
 def test_statements_of_changes_and_a_backfill_do_what_the_property_says_of_them(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, seed: int

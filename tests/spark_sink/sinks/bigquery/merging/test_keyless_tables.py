@@ -47,6 +47,7 @@ def found(scenario: Scenario) -> list[tuple[str | None, object, bool]]:
     return [(row["Name"], row["Doc"], row["datastream_metadata"]["is_deleted"]) for row in scenario.rows("Singers")]
 
 
+@pytest.mark.long
 def test_the_row_is_merged_and_marked_when_it_is_deleted_and_a_repetition_changes_nothing(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_row_is_merged_and_marked_when_it_is_deleted_and_a_repetition_change
     assert found(scenario) == [("c", None, False)]
 
 
+@pytest.mark.long
 def test_a_table_whose_metadata_cannot_mark_the_row_is_stopped_until_it_is_dropped(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_key_that_is_lost_or_gained_is_a_reason_to_drop_the_table() -> None:
     assert gained.startswith("its key is () in BigQuery, and would be (Id, Region): drop the table there")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30))])
 def test_beside_a_backfill_the_row_is_that_of_the_source(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, seed: int

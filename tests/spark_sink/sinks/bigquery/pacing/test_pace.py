@@ -102,6 +102,7 @@ def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_
     assert len(bigquery_double.rows("d", "Table3")) == times[-1]
 
 
+@pytest.mark.long
 def test_a_restart_continues_with_what_was_spent(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
@@ -324,6 +325,7 @@ def test_the_driver_reports_how_many_loads_a_micro_batch_took(tmp_path: Path, mo
     assert spent.paid_until == world.clock.now + quotas.LOADS.span(5 * len(TABLES))
 
 
+@pytest.mark.long
 def test_what_is_to_be_delivered_at_an_end_is_not_held_back(tmp_path: Path, bigquery_double: BigQueryDouble) -> None:
     world = World(tmp_path, bigquery_double, "append-only")
     with world.sink() as sink:
@@ -364,6 +366,7 @@ def test_a_drain_ends_with_what_was_sealed_before_though_another_daemon_continue
     assert sealed <= done.epoch < world.maker.spool.latest()
 
 
+@pytest.mark.long
 def test_a_single_table_is_not_made_to_wait_for_what_all_would_take(
     tmp_path: Path, bigquery_double: BigQueryDouble
 ) -> None:
@@ -383,6 +386,7 @@ def test_changes_for_bigquery_to_merge_go_at_every_trigger_over_one_connection_w
     assert bigquery_double.meter.total("AppendRows connections") == 1
 
 
+@pytest.mark.long
 def test_loads_gather_for_max_staleness_and_a_table_is_loaded_and_merged_once(tmp_path: Path) -> None:
     with BigQueryDouble.started(count_jobs=True) as double:
         world = World(tmp_path, double, "merge-load", max_staleness="1m")

@@ -105,6 +105,7 @@ def test_a_key_that_somebody_changed_stops_that_table_only(
     assert (ids_of(scenario), ids_of(scenario, "Other")) == ([2, 3], [1, 2, 3])
 
 
+@pytest.mark.long(but=4)
 @pytest.mark.parametrize("mode", ["append-only", "changelog"])
 @pytest.mark.parametrize(
     ("owner", "method", "after"),
@@ -182,6 +183,7 @@ def test_a_type_that_the_source_changes_stops_that_table_only_and_after_the_repa
     assert set(ids_of(scenario, "Other")) == {1, 2, 4}
 
 
+@pytest.mark.long
 def test_a_changed_type_that_is_repaired_by_sql_continues_with_what_rows_had_before(
     local_bigquery: LocalBigQuery, delivered: Delivered
 ) -> None:
@@ -211,6 +213,7 @@ def test_rows_of_a_columns_old_and_new_type_in_a_new_tables_first_micro_batch_ar
     assert dead_letters_of(scenario) == {"Singers": 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("killed", "left"),
     [

@@ -100,6 +100,7 @@ def test_the_line_of_a_dropped_struct_is_a_statement_that_adds_it(
     assert f"ADD COLUMN {own} {kind})" in line_of(scenario)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["append-only", "merge-load"])
 def test_what_is_dropped_and_added_again_by_sql_is_written_since(
     local_bigquery: LocalBigQuery, delivered: Delivered, mode: str
@@ -113,6 +114,7 @@ def test_what_is_dropped_and_added_again_by_sql_is_written_since(
     assert names_of(scenario) == {0: None, 1: None, 2: "n"}
 
 
+@pytest.mark.long
 def test_a_table_that_is_dropped_between_load_and_merge_ends_the_sink_with_a_line_and_its_rows_come_later(
     local_bigquery: LocalBigQuery, delivered: Delivered
 ) -> None:

@@ -190,6 +190,7 @@ def test_a_billed_project_runs_the_statements_of_a_merged_table(
     assert [row["Id"] for row in scenario.rows("Singers")] == [1]
 
 
+@pytest.mark.long
 def test_a_table_that_is_clustered_by_another_column_is_loaded_and_merged(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_table_that_was_dropped_keeps_its_dead_letters_and_holds_up_no_others_
 # Columns
 
 
+@pytest.mark.long
 def test_columns_called_as_those_of_a_staging_table_or_its_aliases_are_merged(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_merge_of_the_widest_tables_that_spanner_has_is_short_enough_or_known_
     assert (max(map(len, statements)) <= LONGEST_STATEMENT) == fits
 
 
+@pytest.mark.long
 def test_a_table_whose_merge_would_be_too_long_is_stopped_and_the_others_are_not(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

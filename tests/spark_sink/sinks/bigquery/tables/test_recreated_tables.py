@@ -40,6 +40,7 @@ def test_a_table_that_was_recreated_with_another_key_is_stopped_and_after_the_re
     assert sorted((row["Name"], row["Id"]) for row in scenario.rows("Singers")) == [("a", 7), ("b", 7)]
 
 
+@pytest.mark.long
 def test_a_merged_load_takes_another_key_likewise(local_bigquery: LocalBigQuery, delivered: Delivered) -> None:
     scenario, _ = delivered(local_bigquery, "merge-load", [1, 2])
     both = (ID_NO_KEY, NAME_AS_KEY)

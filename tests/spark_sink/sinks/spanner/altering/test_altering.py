@@ -11,6 +11,7 @@ from tests.spark_sink.sinks.spanner.altering.databases import between_two
 pytestmark = pytest.mark.emulator
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mode", "dialect"), [("rows", "googlesql"), ("transactions", "postgresql")])
 def test_every_cell_is_the_sources_though_tables_are_altered_while_the_sink_is_down(
     emulator: Emulator, tmp_path: Path, mode: str, dialect: str

@@ -195,6 +195,7 @@ def test_columns_are_made_nullable_with_the_types_that_they_have() -> None:
     assert relaxing(types, columns, POSTGRESQL) == {"s.T.A": ['ALTER TABLE "s"."T" ALTER COLUMN "A" DROP NOT NULL']}
 
 
+@pytest.mark.long(but=1)
 def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widened(
     database: MakeDatabase, dialect: str
 ) -> None:
@@ -232,6 +233,7 @@ def test_tables_that_refer_to_each_other_and_to_sequences_are_created_and_widene
     assert new in columns_of(replica, second)
 
 
+@pytest.mark.long(but=1)
 def test_tables_are_created_and_widened_with_the_columns_of_metadata(
     database: MakeDatabase, spool: SpoolMaker, dialect: str
 ) -> None:

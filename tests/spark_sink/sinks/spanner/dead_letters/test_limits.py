@@ -74,6 +74,7 @@ def test_those_of_another_spool_stay(pair: Pair) -> None:
     assert why == "it is of another spool: replay it with that spool (spool.path), or remove it"
 
 
+@pytest.mark.long
 def test_they_wait_while_a_backfill_is_later_than_the_last_epoch(pair: Pair) -> None:
     """Its rows may hold what the stream lacks, after a gap, say."""
     rejected_row(pair)
@@ -139,6 +140,7 @@ def test_a_table_that_the_source_did_not_have_keeps_its_dead_letters(pair: Pair)
     assert why.endswith("replay it after a later one, or remove it if the table was dropped")
 
 
+@pytest.mark.long
 def test_a_replay_of_a_table_looks_at_no_other_files(pair: Pair) -> None:
     """Not when it sends rejected ones again, either."""
     rejected_row(pair)

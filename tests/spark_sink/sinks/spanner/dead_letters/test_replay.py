@@ -49,6 +49,7 @@ def pair(database: MakeDatabase, mode: str, tmp_path: Path) -> Pair:
     return pair_of(database, tmp_path, *TABLES["googlesql"], mode=mode)
 
 
+@pytest.mark.long(but=1)
 def test_a_table_that_got_its_column_has_the_rows_of_the_source_as_of_its_last_epoch(
     without_age: Pair, dialect: str, mode: str
 ) -> None:
@@ -86,6 +87,7 @@ def test_an_update_of_a_row_that_was_not_there_writes_the_whole_row(pair: Pair) 
     assert pair.people() == [(1, "before the stream", 11)]
 
 
+@pytest.mark.long(but=1)
 def test_a_later_change_that_was_applied_stays(pair: Pair) -> None:
     pair.alter("CREATE UNIQUE INDEX ByName ON People (Name)")
     with pair.sample.database.batch() as batch:
@@ -102,6 +104,7 @@ def test_a_later_change_that_was_applied_stays(pair: Pair) -> None:
     assert pair.people() == [(1, "free", 2), (99, "taken", None)]
 
 
+@pytest.mark.long
 def test_a_row_that_was_deleted_is_deleted_once_nothing_holds_it(database: MakeDatabase, tmp_path: Path) -> None:
     child = "CREATE TABLE Own (Id INT64 NOT NULL, N INT64 NOT NULL) PRIMARY KEY (Id, N), INTERLEAVE IN PARENT People"
     pair = pair_of(database, tmp_path, *TABLES["googlesql"], child)
@@ -121,6 +124,7 @@ def test_a_row_that_was_deleted_is_deleted_once_nothing_holds_it(database: MakeD
     assert pair.people() == []
 
 
+@pytest.mark.long(but=1)
 def test_a_child_is_accepted_in_the_same_replay_as_its_parent(
     database: MakeDatabase, tmp_path: Path, mode: str
 ) -> None:
@@ -160,6 +164,7 @@ def test_rows_keep_the_metadata_of_their_last_change(database: MakeDatabase, tmp
     assert pair.replica.rows("People", "Id", "source_commit_timestamp", "source_change_sequence_number") == metadata
 
 
+@pytest.mark.long(but=1)
 def test_they_wait_for_a_micro_batch_that_the_sink_will_repeat(pair: Pair) -> None:
     pair.alter("DROP TABLE People")
     pair.commit("INSERT", 1, Name="a", Age=1)
@@ -173,6 +178,7 @@ def test_they_wait_for_a_micro_batch_that_the_sink_will_repeat(pair: Pair) -> No
     assert pair.people() == [(1, "a", 1)]
 
 
+@pytest.mark.long(but=1)
 def test_they_wait_while_a_micro_batch_is_applied_in_part(
     pair: Pair, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +202,7 @@ def test_they_wait_while_a_micro_batch_is_applied_in_part(
     assert pair.people() == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
 
 
+@pytest.mark.long
 def test_the_command_is_refused_while_the_sink_runs_and_replays_when_it_does_not(
     database: MakeDatabase, tmp_path: Path
 ) -> None:
@@ -214,6 +221,7 @@ def test_the_command_is_refused_while_the_sink_runs_and_replays_when_it_does_not
     assert pair.people() == [(1, "a", 1)]
 
 
+@pytest.mark.long(but=1)
 def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +240,7 @@ def test_rows_that_the_source_no_longer_keeps_are_one_line_with_what_helps(
     assert len(pair.replica.rejected()["People"]) == 1
 
 
+@pytest.mark.long(but=1)
 def test_a_column_that_only_the_destination_has_and_requires_is_named_until_it_is_dropped_there(
     database: MakeDatabase, mode: str, tmp_path: Path
 ) -> None:

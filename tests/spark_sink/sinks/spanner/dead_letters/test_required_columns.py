@@ -12,6 +12,7 @@ from tests.spark_sink.sinks.spanner.dead_letters.pair import TABLES, Pair
 pytestmark = pytest.mark.emulator
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("dialect", "mode"), [("googlesql", "rows"), ("googlesql", "transactions"), ("postgresql", "rows")]
 )
@@ -36,6 +37,7 @@ def test_rows_are_there_though_the_destination_requires_what_the_source_has_drop
     assert pair.people() == [(1, "a", 1), (2, "b", None)]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("dialect", "mode"), [("googlesql", "rows"), ("googlesql", "transactions"), ("postgresql", "rows")]
 )
@@ -65,6 +67,7 @@ def test_a_column_with_a_default_that_cannot_be_null_there_is_made_nullable_only
         assert pair.replica.rows("People", "Id", "Age") == [(1, None), (2, 7)]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("create_tables", [True, False])
 @pytest.mark.parametrize("mode", ["rows", "transactions"])
 def test_a_column_with_another_type_is_named_unless_the_user_has_made_one_that_takes_the_values(

@@ -59,6 +59,7 @@ def written(folder: Path, source: Mapping[str, object], sink: Mapping[str, objec
     return path
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("source_by", "sink_by", "dialect", "reader"),

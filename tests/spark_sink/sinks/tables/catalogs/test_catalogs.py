@@ -43,6 +43,7 @@ def of_rest(address: str) -> dict[str, str]:
     return {"type": "rest", "uri": address, "rest.client.max-retries": "1"}
 
 
+@pytest.mark.long
 def test_a_database_that_a_catalog_lacks_is_named_with_the_statement_that_creates_it(
     lake: SparkSession, gate: Gate
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_database_is_not_refused_where_sparks_own_catalog_is_of_another_librar
     assert missing_database(session, "default", "iceberg") == []
 
 
+@pytest.mark.long
 def test_a_catalog_that_refuses_the_credentials_is_final_and_one_that_is_silent_is_tried_again(
     lake: SparkSession, gate: Gate, tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def test_two_sinks_that_write_one_table_through_a_catalog_that_is_down_for_a_whi
     ]
 
 
+@pytest.mark.long
 def test_a_jdbc_catalog_has_tables_of_two_namespaces_that_are_widened_merged_and_repaired(
     lake: SparkSession, tmp_path: Path
 ) -> None:

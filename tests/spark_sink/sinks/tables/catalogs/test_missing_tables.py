@@ -43,6 +43,7 @@ def deleted(lake: SparkSession, table: str) -> list[int]:
     return [row["Id"] for row in lake.table(table).where("_is_deleted").collect()]
 
 
+@pytest.mark.long
 def test_deleted_rows_that_cannot_be_seen_are_not_taken_for_removed(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.spark_sink.sinks.tables.connect.programs import ran
 from tests.spark_sink.spools import SpoolMaker
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.usefixtures("pandas")
 def test_tables_are_merged_through_spark_connect_each_epoch_once(merging_format: Format, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_a_snapshot_has_a_tag_until_it_is_older_than_cuts_are_kept(lake: SparkSe
     assert published.publish(6, 58) == {5, 6}, "those that have ended are removed"
 
 
+@pytest.mark.long
 def test_who_asks_for_a_cut_that_is_expired_gets_the_timestamp_of_the_newest_earlier_one_that_is_kept(
     lake: SparkSession, tmp_path: Path
 ) -> None:

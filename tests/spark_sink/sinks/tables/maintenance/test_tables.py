@@ -76,6 +76,7 @@ def test_the_sink_compacts_its_tables_and_every_published_cut_is_read_as_before(
     assert set(campaign.reader.sums.values()) == {SUM}
 
 
+@pytest.mark.long
 def test_versions_go_and_the_last_epoch_stays(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
     """Ten days later, where only what a compaction has left is young enough."""
     spool, path = SpoolMaker(tmp_path / "spool"), tmp_path / "lake"
@@ -140,6 +141,7 @@ def test_each_snapshot_of_a_compaction_has_the_last_epochs(
     assert commits.applied() == [7, 8]
 
 
+@pytest.mark.long(but=4)
 @_WITH_ICEBERG
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_a_table_of_iceberg_keeps_the_metadata_of_its_last_commits_only(
@@ -251,6 +253,7 @@ def test_many_snapshots_stay_where_the_table_says_for_how_long(
     assert not upkeep.has_many_versions("T", _now(lake) + DAY)
 
 
+@pytest.mark.long
 @_WITH_DELTA
 def test_a_compacted_table_of_delta_has_fewer_files_and_every_version_as_before(
     lake: SparkSession, tmp_path: Path
@@ -310,6 +313,7 @@ def test_the_sink_removes_the_former_files_of_its_cuts_once_a_day(
     assert len(delivery.cut_store(lake).cuts()) == 2  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 @_WITH_DELTA
 def test_former_files_stay_for_as_long_as_cuts_are_kept_and_those_of_the_cuts_for_a_day(
     lake: SparkSession, tmp_path: Path

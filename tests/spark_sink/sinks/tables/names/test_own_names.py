@@ -135,12 +135,14 @@ def test_a_table_of_an_older_version_is_carried_on_under_its_names(
     carried_on(Lake(lake, merging_format, mode, tmp_path), monkeypatch)
 
 
+@pytest.mark.long
 def test_parquet_files_of_an_older_version_are_carried_on_under_their_names(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried_on(Lake(lake, "parquet", "append", tmp_path), monkeypatch)
 
 
+@pytest.mark.long
 @_NEEDS_DELTA
 def test_deltas_change_data_feed_has_what_the_events_changed(lake: SparkSession, tmp_path: Path) -> None:
     """Each version's changes, one after the other, make the table, and each names the last event of its row."""

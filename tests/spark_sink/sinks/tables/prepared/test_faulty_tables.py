@@ -42,6 +42,7 @@ class Writing:
         return self.lake.table(table).count()
 
 
+@pytest.mark.long(but=4)
 @DELTA
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_a_table_of_another_format_gets_no_columns(lake: SparkSession, tmp_path: Path, mode: Mode) -> None:
@@ -56,6 +57,7 @@ def test_a_table_of_another_format_gets_no_columns(lake: SparkSession, tmp_path:
         assert str(error).startswith(f"`{database}`.`Singers` is a table of parquet, and not of delta. ")
 
 
+@pytest.mark.long(but=3)
 @ICEBERG
 @pytest.mark.parametrize("mode", ["merge", "append"])
 def test_a_table_with_snapshot_isolation_is_not_merged_into_whoever_has_set_it(
@@ -84,6 +86,7 @@ def test_a_table_with_snapshot_isolation_is_not_merged_into_whoever_has_set_it(
     assert writing.count(name) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gone", ["data", "metadata"])
 def test_a_table_of_which_a_file_is_missing_stops_alone(
     lake: SparkSession, tmp_path: Path, merging_format: Format, gone: str

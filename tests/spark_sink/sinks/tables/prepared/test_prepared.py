@@ -103,6 +103,7 @@ def test_a_table_is_prepared_until_nothing_changes_and_again_when_it_has_changed
     assert [appending.prepared() for _ in range(2)] == [True, True]
 
 
+@pytest.mark.long
 def test_a_table_that_was_dropped_is_created_again_with_what_comes_then(appending: Appending) -> None:
     for key in (1, 2, 3):
         appending.seal(key)
@@ -136,6 +137,7 @@ def test_another_table_in_the_place_of_one_is_noticed_though_it_has_as_many_vers
     assert appending.ids() == [1, 2, 101, 102]
 
 
+@pytest.mark.long
 def test_a_table_that_was_rolled_back_gets_what_it_lacks(appending: Appending) -> None:
     lake, table = appending.lake, appending.table
     for key, columns in ((1, (KEY, NAME)), (2, _MORE)):
@@ -158,6 +160,7 @@ def test_a_table_that_was_rolled_back_gets_what_it_lacks(appending: Appending) -
     assert appending.ids() == [1, 2]
 
 
+@pytest.mark.long
 @_WITH_ICEBERG
 @pytest.mark.parametrize("walked", [pytest.param(50, marks=pytest.mark.slow), 2])
 def test_the_last_epoch_is_that_of_the_history_whatever_is_between(

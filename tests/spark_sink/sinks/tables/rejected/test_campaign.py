@@ -15,6 +15,7 @@ SEEDS = {"delta": 1, "iceberg": 0}
 """Mode history, and mode merge."""
 
 
+@pytest.mark.long
 def test_tables_are_as_if_no_row_had_been_rejected_once_all_are_mended_and_replayed(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

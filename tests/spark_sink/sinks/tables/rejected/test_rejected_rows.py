@@ -69,6 +69,7 @@ def test_a_row_that_cannot_be_appended_is_a_dead_letter_alone_and_is_replayed_on
     assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1), (4, 2)]
 
 
+@pytest.mark.long
 def test_a_sink_that_is_killed_between_its_dead_letters_and_its_commit_writes_the_same_ones_again(sink: Sink) -> None:
     with killed_after_dead_letters(sink), pytest.raises(KilledError):
         sink.deliver(1)
@@ -85,6 +86,7 @@ def test_a_sink_that_is_killed_between_its_dead_letters_and_its_commit_writes_th
     assert appended(sink, "Singers") == [(1, 1), (2, 1), (3, 1)]
 
 
+@pytest.mark.long
 def test_the_store_is_searched_once_while_no_row_is_rejected(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
     original = DeadLetters._found
@@ -103,6 +105,7 @@ def test_the_store_is_searched_once_while_no_row_is_rejected(sink: Sink, monkeyp
     assert counts == [2, 2, 2], "by the first micro-batch of the process: for stopped tables, and for rejected rows"
 
 
+@pytest.mark.long
 def test_a_session_without_ansi_writes_no_null_instead_of_a_value(sink: Sink) -> None:
     with session_options(sink.lake, {"spark.sql.ansi.enabled": "false"}):
         sink.deliver(1)
@@ -110,6 +113,7 @@ def test_a_session_without_ansi_writes_no_null_instead_of_a_value(sink: Sink) ->
     assert appended(sink, "Singers") == [(1, 1), (3, 1)]
 
 
+@pytest.mark.long
 def test_a_table_with_too_many_rejected_rows_is_stopped(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejected_rows, "MOST", 1)
     sink.deliver(1)
@@ -120,6 +124,7 @@ def test_a_table_with_too_many_rejected_rows_is_stopped(sink: Sink, monkeypatch:
     assert sink.letters() == 2
 
 
+@pytest.mark.long
 def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_once(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +145,7 @@ def test_a_dead_letter_of_a_row_that_is_in_one_of_its_stopped_table_is_written_o
     assert sink.stopped == {}
 
 
+@pytest.mark.long
 def test_merged_rows_are_those_of_the_source_but_for_the_dead_letters(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

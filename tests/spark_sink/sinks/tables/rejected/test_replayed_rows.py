@@ -35,6 +35,7 @@ def reasons(sink: Sink) -> list[str]:
     return sorted(why for file in sink.store.files() for why in file.reasons)
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_is_repeated_with_other_bounds_has_each_dead_letter_once(sink: Sink) -> None:
     """As after a kill, if the sink is forgotten then."""
     for at, key in enumerate((1, 2, 3), 1):
@@ -52,6 +53,7 @@ def test_a_micro_batch_that_is_repeated_with_other_bounds_has_each_dead_letter_o
     assert appended(sink, "Singers") == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("payload", ['{"Id":"1"', "[]", '{"Age":"5"}'], ids=["broken", "no object", "no key"])
 def test_a_payload_that_was_damaged_by_hand_is_rejected_alone(sink: Sink, payload: str) -> None:
     sink.maker.seal(made(1, 1, BAD), made(2, 2, BAD))
@@ -72,6 +74,7 @@ def test_an_event_without_its_epoch_ends_the_replay_with_one_line_and_stays(sink
     assert sink.letters() == 1
 
 
+@pytest.mark.long
 def test_a_stopped_table_continues_without_its_rows_that_cannot_be_written(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +96,7 @@ def test_a_stopped_table_continues_without_its_rows_that_cannot_be_written(
     assert appended(sink, "Singers") == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
+@pytest.mark.long
 def test_a_stopped_table_needs_no_old_values_of_its_deletes(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_damaged_payload_keeps_later_changes_of_its_table_waiting(
     assert merged(lake, tmp_path / "lake", merging_format) == {1: 1, 2: 5}
 
 
+@pytest.mark.long
 def test_old_values_that_cannot_be_cast_are_left_out_of_an_appended_delete(sink: Sink) -> None:
     sink.maker.seal(made(1, 1, "1"), made(1, 2, "2"), made(2, 1, BAD, "DELETE"), made(2, 2, "2", "DELETE"))
     assert sink.deliver(1) == "4 events to 1 tables"
@@ -159,6 +164,7 @@ def test_old_values_that_cannot_be_cast_are_left_out_of_an_appended_delete(sink:
 OTHER = (ColumnType("Age", AGE.type, True, 1), ColumnType("Id", KEY.type, False, 2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["merge", "history"])
 def test_a_dead_letter_of_a_table_that_was_created_again_with_another_key_is_not_written(
     lake: SparkSession, merging_format: Format, tmp_path: Path, mode: Mode
@@ -190,6 +196,7 @@ def repaired(sink: Sink, own: Spool, epoch: int) -> str:
     return said
 
 
+@pytest.mark.long
 def test_a_row_that_a_repair_deletes_does_not_come_back_by_an_earlier_dead_letter(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

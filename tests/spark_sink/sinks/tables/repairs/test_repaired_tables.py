@@ -25,6 +25,7 @@ from tests.spark_sink.sinks.tables.repairs.sealing import sealed_repair
 from tests.spark_sink.spools import KEY, SINGERS, START, SpoolMaker, record
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("deletes", ["apply", "flag"])
 def test_a_repair_replaces_and_deletes_what_no_later_change_has_written(
     lake: SparkSession, merging_format: Format, deletes: Deletes, tmp_path: Path
@@ -57,6 +58,7 @@ def test_a_repair_replaces_and_deletes_what_no_later_change_has_written(
     assert lake.table(table).where("_is_deleted").count() == 0
 
 
+@pytest.mark.long
 def test_a_repair_deletes_what_somebody_has_written_into_a_history(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_repair_deletes_what_somebody_has_written_into_a_history(
     assert [row for row in before if row not in rows] == [], "versions stay as they were"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["merge", "history"])
 def test_a_row_that_was_inserted_again_stays_when_a_repair_brings_the_delete_that_was_lost_before(
     lake: SparkSession, merging_format: Format, mode: Mode, tmp_path: Path
@@ -148,6 +151,7 @@ def all_columns() -> tuple[ColumnType, ...]:
     return tuple(columns)
 
 
+@pytest.mark.long(but=7)
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_values_of_every_type_are_read_as_events_have_them(
     lake: SparkSession, merging_format: Format, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ def change(mod_type: str, key: int, at: int, **values: object) -> DataChangeReco
     return replace(made, value_capture_type="OLD_AND_NEW_VALUES")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "deletes", "is_late"),
     [("merge", "apply", True), ("merge", "flag", True), ("merge", "apply", False), ("history", "apply", True)],
