@@ -1,4 +1,4 @@
-"""The tests that `make test` leaves out, because it has to end within twenty minutes on two cores.
+"""The tests that `make test` leaves out, because it has to be short enough for each change.
 
 A test that is marked ``long`` costs more processor time than what it shows beside shorter ones is worth at each change;
 ``long(but=2)`` is a test with many cases, of which only the first two are run. ``pytest --run-long`` and ``make test

@@ -36,6 +36,7 @@ def test_case_01_a_clean_end_of_a_query_does_not_finish_its_partition(
 
 
 # tail I 28, over gRPC and in real time
+@pytest.mark.long(but=1)
 def test_case_01_tail_reads_all_children_after_a_clean_end() -> None:
     plan = FaultPlan().rule(Fault(FaultKind.CLEAN_END, 2), token="left", times=1)
     # a query within ten seconds is one of before the split

@@ -77,6 +77,7 @@ def test_a_partition_that_starts_at_another_time_is_another(spool: Spool) -> Non
     assert read(spool, 2) == tuple(sorted(after, key=lambda at: (at.start_timestamp, at.token)))
 
 
+@pytest.mark.long(but=1)
 def test_every_cut_is_read_as_it_was_sealed_whatever_came_and_went_over_restarts_and_pruning(spool: Spool) -> None:
     random = Random(7)
     consumers.record(spool, "c", 0, now=NOW)

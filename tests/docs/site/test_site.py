@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.messages.catalogue import FILLED, alarms, errors, logged
 from tests.docs.pages import ROOT
 from tests.docs.site.widths import CHROMIUM, cut
 
 
+@pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # the theme's, of a release that pyproject.toml excludes

@@ -10,7 +10,7 @@ from tests.property.reading.whole_reader import ORIGIN, WholeReader
 from tests.property.refilled import Refilled
 
 
-@pytest.mark.long(but=1)
+@pytest.mark.long
 @pytest.mark.parametrize(("after", "behind"), [(0, 0), (3, 120)])
 def test_a_placement_that_is_refilled_is_read_whole(after: int, behind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refilled = type("Refilled", (Refilled,), {"after": after * SECOND})

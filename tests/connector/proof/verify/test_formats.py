@@ -25,7 +25,7 @@ def committed(sample: SampleDatabase, *rows: tuple[object, ...]) -> int:
     return int(batch.committed.timestamp() * 1_000_000) * 1000
 
 
-@pytest.mark.long(but=2)
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("options", "dialect", "capture_type"),
     [

@@ -31,6 +31,7 @@ def change(
     return replace(made, value_capture_type="NEW_ROW")
 
 
+@pytest.mark.long
 def test_commits_to_one_table_at_the_same_time_are_all_there(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_commits_to_one_table_at_the_same_time_are_all_there(
     assert lake.table(target(tmp_path / "lake", merging_format)).count() == 20
 
 
+@pytest.mark.long
 def test_a_column_that_a_narrowed_change_stream_omits_is_left_as_it_is(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_another_key_stops_with_one_line_and_a_new_table_has_the_new_rows(
     assert rows(lake, target(other, merging_format)) == [(9, "other"), (9, "same")]
 
 
+@pytest.mark.long
 def test_a_table_that_does_not_say_its_key_takes_no_rows_of_two(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_invalid_arguments_are_refused(lake: SparkSession, tmp_path: Path) -> No
         spark_sink.merge_into(events, path="/lake", format="orc")  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_backfill_fills_what_changes_did_not_name_and_brings_no_deleted_row_back(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_parquet_files_never_lack_the_epochs_of_a_spool_that_was_put_back(lake: 
     stops_and_continues_under_another_name(lake, PARQUET, tmp_path)
 
 
+@pytest.mark.long
 def test_another_process_finds_the_identity_of_the_last_epoch_among_the_commits_of_others(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

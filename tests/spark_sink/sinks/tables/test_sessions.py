@@ -69,6 +69,7 @@ def test_parquet_files_have_instants_in_microseconds_whatever_the_session_says(
     timestamps_are_instants(lake, "parquet", tmp_path)
 
 
+@pytest.mark.long
 def test_two_threads_of_a_session_leave_nothing_set(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_options_that_a_copied_session_has_are_not_taken_for_the_users(lake: Spa
     assert [lake.conf.get(name, None) for name in options] == [None, None]
 
 
+@pytest.mark.long
 def test_a_second_run_of_a_query_appends_nothing_twice(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
     assert sorted(row["Id"] for row in lake.table(table).collect()) == [1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(spark_version() not in LIBRARIES["iceberg"].versions, reason="needs Iceberg: make test-lakehouse")
 def test_a_column_that_another_process_has_added_to_iceberg_is_found(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -203,6 +203,7 @@ def test_a_merged_table_has_the_rows_of_the_source_after_a_replay(
     assert {(row["Id"], row["Age"]) for row in lake.table(table).collect()} == {(2, 1), (3, 4)}
 
 
+@pytest.mark.long
 def test_a_row_that_is_deleted_while_a_backfill_has_dead_letters_does_not_come_back(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_a_tasks_second_attempt_that_is_killed_leaves_the_dead_letters_of_the_fi
     assert (ids_of(scenario), dead_letters_of(scenario)) == ([1], {"Singers": 1})
 
 
+@pytest.mark.long
 def test_dead_letters_of_a_replay_that_was_killed_are_merged_though_options_have_changed_since(
     local_bigquery: LocalBigQuery, make_scenario: MakeScenario
 ) -> None:

@@ -91,6 +91,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 pytestmark = pytest.mark.usefixtures("_small")
 
 
+@pytest.mark.long
 def test_tables_are_appended_to_at_once_while_the_burst_lasts_and_then_every_36_seconds(
     tmp_path: Path, bigquery_double: BigQueryDouble
 ) -> None:

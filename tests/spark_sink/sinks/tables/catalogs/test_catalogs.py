@@ -68,6 +68,7 @@ def test_a_database_of_sparks_own_catalog_is_refused_where_that_keeps_no_tables_
     assert why.startswith(f"{where} is in memory: configure a metastore in spark.config")
 
 
+@pytest.mark.long
 def test_a_database_is_not_refused_where_sparks_own_catalog_is_of_another_library(lake: SparkSession) -> None:
     session, name = lake.newSession(), "spark.sql.catalog.spark_catalog"
     session.conf.set(name, "org.apache.iceberg.spark.SparkSessionCatalog")

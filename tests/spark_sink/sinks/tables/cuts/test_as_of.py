@@ -82,6 +82,7 @@ def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_
     assert both.agg({"Balance": "sum"}).collect()[0][0] == SUM
 
 
+@pytest.mark.long
 def test_the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond(
         epoch_as_of(format_rfc3339(START))
 
 
+@pytest.mark.long
 def test_a_record_that_counts_instead_of_another_is_the_one_that_is_read(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_cuts_of_several_sinks_are_not_mixed(lake: SparkSession, merging_format:
     assert spark_sink.as_of(lake, path=tmp_path, format=merging_format, sink="one").epoch == 4
 
 
+@pytest.mark.long
 def test_cuts_that_are_older_than_they_are_kept_are_removed(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ class Published:
         return {int(row["name"].split("_")[3]) for row in tags}
 
 
+@pytest.mark.long
 def test_a_snapshot_has_a_tag_until_it_is_older_than_cuts_are_kept(lake: SparkSession, tmp_path: Path) -> None:
     published = Published(lake, tmp_path)
     published.change()
@@ -94,6 +95,7 @@ def test_who_asks_for_a_cut_that_is_expired_gets_the_timestamp_of_the_newest_ear
     assert (format_rfc3339(parse(found.timestamp)), found["Singers"].count()) == (first, 3)
 
 
+@pytest.mark.long
 def test_a_snapshot_from_a_clock_that_is_ahead_has_a_tag(lake: SparkSession, tmp_path: Path) -> None:
     published = Published(lake, tmp_path)
     published.change()
@@ -110,6 +112,7 @@ def test_the_newest_cut_is_never_removed(lake: SparkSession, tmp_path: Path, mon
     assert [cut.epoch for cut in published.cuts()] == [2]
 
 
+@pytest.mark.long
 def test_cuts_are_published_where_no_file_of_their_table_is_to_be_removed(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_commits_to_the_same_keys_at_the_same_time_make_one_history(
     assert differences(found, versions_of(streams[0].events + streams[1].events, NAMES)) == ""
 
 
+@pytest.mark.long
 def test_a_table_of_another_mode_is_stopped_with_one_line(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_compaction_that_another_commit_overtook_takes_no_epoch_from_its_table
     assert commits.applied() == [4, 11]
 
 
+@pytest.mark.long
 @_WITH_ICEBERG
 def test_each_snapshot_of_a_compaction_has_the_last_epochs(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +142,7 @@ def test_each_snapshot_of_a_compaction_has_the_last_epochs(
     assert commits.applied() == [7, 8]
 
 
-@pytest.mark.long(but=4)
+@pytest.mark.long
 @_WITH_ICEBERG
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_a_table_of_iceberg_keeps_the_metadata_of_its_last_commits_only(
@@ -206,6 +207,7 @@ def test_of_many_snapshots_those_of_the_last_hour_and_of_cuts_stay(
     assert not upkeep.has_many_versions("T", later)
 
 
+@pytest.mark.long
 @_WITH_ICEBERG
 def test_a_consumer_that_has_ended_keeps_no_snapshot_and_its_last_epoch_is_known(
     lake: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ class Writing:
         return self.lake.table(table).count()
 
 
-@pytest.mark.long(but=4)
+@pytest.mark.long
 @DELTA
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_a_table_of_another_format_gets_no_columns(lake: SparkSession, tmp_path: Path, mode: Mode) -> None:
@@ -57,7 +57,7 @@ def test_a_table_of_another_format_gets_no_columns(lake: SparkSession, tmp_path:
         assert str(error).startswith(f"`{database}`.`Singers` is a table of parquet, and not of delta. ")
 
 
-@pytest.mark.long(but=3)
+@pytest.mark.long
 @ICEBERG
 @pytest.mark.parametrize("mode", ["merge", "append"])
 def test_a_table_with_snapshot_isolation_is_not_merged_into_whoever_has_set_it(

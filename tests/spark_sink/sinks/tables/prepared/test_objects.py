@@ -22,7 +22,7 @@ def listed(lake: SparkSession, of_format: Format, **place: str) -> list[Destinat
     return list(objects_in(lake, sink))
 
 
-@pytest.mark.long(but=1)
+@pytest.mark.long
 @pytest.mark.parametrize("of_format", ["parquet", "delta", "iceberg"])
 def test_the_tables_below_a_path_are_listed_with_their_columns_and_keys(
     lake: SparkSession, of_format: Format, tmp_path: Path

@@ -197,6 +197,7 @@ def test_the_last_epoch_is_that_of_the_history_whatever_is_between(
     assert commits.applied() == [0, 10]
 
 
+@pytest.mark.long
 @_WITH_ICEBERG
 def test_the_last_epoch_of_a_snapshot_that_has_expired_is_still_known(lake: SparkSession, tmp_path: Path) -> None:
     commits = Commits(lake, tmp_path / "lake")

@@ -119,6 +119,7 @@ def test_a_stopped_table_needs_no_old_values_of_its_deletes(
     assert sink.letters() == 0
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_a_stopped_table_gets_with_its_delete_does_not_come_back(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_dead_letter_that_a_stopped_table_gets_with_its_delete_does_not_come_b
     assert merged(lake, tmp_path / "lake", merging_format) == {1: 1}
 
 
+@pytest.mark.long
 def test_a_damaged_payload_keeps_later_changes_of_its_table_waiting(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

@@ -151,7 +151,7 @@ def all_columns() -> tuple[ColumnType, ...]:
     return tuple(columns)
 
 
-@pytest.mark.long(but=7)
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mode", ["merge", "append", "history"])
 def test_values_of_every_type_are_read_as_events_have_them(
     lake: SparkSession, merging_format: Format, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
