@@ -153,7 +153,7 @@ def _store(
 
 
 def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str | None, spool_id: str | None) -> Row:
-    """The row of the newest cut at or before a timestamp."""
+    """The row of the newest cut at or before a timestamp: one scan, because Iceberg has a file for each cut."""
     target = store.target(CUTS)
     try:
         store.refresh(target)
@@ -169,17 +169,18 @@ def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str
         rows = rows.where(rows["sink"] == sink)
     if spool_id is not None:
         rows = rows.where(rows["spool_id"] == spool_id)
-    publishers = rows.select("sink", "spool_id").distinct().limit(10).collect()
+    cut = "struct(epoch, published_at, timestamp, spool_id, sink, deletes, tables)"  # compared in this order
+    newest = cut if bound is None else f"CASE WHEN timestamp <= '{bound}' THEN {cut} END"
+    by_publisher = rows.selectExpr("sink", "spool_id", f"{newest} AS cut").groupBy("sink", "spool_id")
+    publishers = by_publisher.agg({"cut": "max"}).toDF("sink", "spool_id", "newest").limit(10).collect()
     if len(publishers) > 1:
         names = ", ".join(sorted(f"{one['sink']} of spool {one['spool_id']}" for one in publishers))
         raise CutError(f"several sinks publish cuts in {target}: {names}", hint="Give sink, or spool_id.")
-    if bound is not None:
-        rows = rows.where(rows["timestamp"] <= bound)
-    found = rows.orderBy("epoch", "published_at", ascending=False).limit(1).collect()
-    if not found:
+    found: Row | None = publishers[0]["newest"] if publishers else None
+    if found is None:
         when = f" at or before {bound}" if bound else ""
         raise CutError(f"{target} has no cut{when}", hint="`spanner-cdc cuts CONFIG` lists those that are kept.")
-    return found[0]
+    return found
 
 
 def _readable_before(spark: SparkSession, store: TableStore, cut: Row) -> str:
