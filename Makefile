@@ -20,7 +20,7 @@ SPARK := tests/spark_sink tests/integration/bigquery
 
 # ALSO="test-iceberg test-own-delta test-lower-bounds test-newest-python" runs those beside them, as CI does.
 # RETRY=1 runs what failed once more when nothing else runs, as CI does, and names what then passed: each is a fault to be mended.
-# LONG=1 runs the tests that are marked long, too, which take three times as long as the others.
+# LONG=1 runs the tests that are marked long, too: an hour instead of half of one.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
@@ -181,7 +181,7 @@ test-lower-bounds: $(OLDEST)/.installed
 	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(CALLERS) $(LATER)
 
 test-lower-bounds-of-jobs: $(OLDEST_JOBS)/.installed
-	@$(OLDEST_JOBS)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS) $(LATER)
+	@$(OLDEST_JOBS)/bin/python -m pytest --run-long $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS) $(LATER)
 
 $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
@@ -224,7 +224,7 @@ test-python-versions: setup
 	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python --version; \
-	  $$venv/bin/python -m pytest -m "not spark and not container" $(or $(TESTS),$(PURE) tests/emulator $(wildcard tests/integration/test_*.py)); \
+	  $$venv/bin/python -m pytest --run-long -m "not spark and not container" $(or $(TESTS),$(PURE) tests/emulator $(wildcard tests/integration/test_*.py)); \
 	  $$venv/bin/python -m emulator.demo --output $(VENV)/demo-output; \
 	done
 
@@ -238,7 +238,7 @@ test-spark-versions: setup
 	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
-	  $$venv/bin/python -m pytest $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/sources/changes); \
+	  $$venv/bin/python -m pytest --run-long $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/sources/changes); \
 	done
 
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.

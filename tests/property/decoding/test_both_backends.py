@@ -24,7 +24,7 @@ def decoders_pass_their_tests(backend: str, *selected: str, **effort: str) -> No
     found = python(backend, "-c", _BACKEND)
     if found.stdout.strip() != backend:
         pytest.skip(f"this protobuf has no backend {backend}: {found.stdout or found.stderr}")
-    run = python(backend, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selected, *TESTS, **effort)
+    run = python(backend, "-m", "pytest", "--run-long", "-q", "-p", "no:cacheprovider", *selected, *TESTS, **effort)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

@@ -1,6 +1,7 @@
 """Damaged messages crash nothing, and both decoders agree on every message that a typed engine could send.
 
-A campaign: ``DAMAGED_SEEDS=100000 pytest tests/property/decoding/test_damaged_messages.py``. A failure names its seed.
+A campaign: ``DAMAGED_SEEDS=100000 pytest --run-long tests/property/decoding/test_damaged_messages.py``.
+A failure names its seed.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The column decoders give the same records as the row decoders, for any rows and any framing.
 
-For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property/decoding/test_decoders.py``.
+For a campaign: ``PROPERTY_EXAMPLES=10000 pytest --run-long tests/property/decoding/test_decoders.py``.
 """
 
 from collections.abc import Callable

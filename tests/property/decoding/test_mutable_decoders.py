@@ -1,7 +1,7 @@
 """In the MUTABLE_KEY_RANGE mode the column decoder gives the same records as the row decoder, or declines the rows.
 
 Rows are arbitrary bytes here, and the two must agree on all of them. For a campaign:
-``PROPERTY_EXAMPLES=10000 DAMAGED_SEEDS=100000 pytest tests/property/decoding/test_mutable_decoders.py``.
+``PROPERTY_EXAMPLES=10000 DAMAGED_SEEDS=100000 pytest --run-long tests/property/decoding/test_mutable_decoders.py``.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The pure core is compared with the model. For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property``."""
+"""The pure core is compared with the model.
+
+For a campaign: ``PROPERTY_EXAMPLES=10000 pytest --run-long tests/property``.
+"""
 
 from collections import Counter
 

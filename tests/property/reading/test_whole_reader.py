@@ -1,4 +1,4 @@
-"""The whole reader on virtual time. For a campaign: ``WHOLE_READER_SEEDS=5000 pytest tests/property``."""
+"""The whole reader on virtual time. For a campaign: ``WHOLE_READER_SEEDS=5000 pytest --run-long tests/property``."""
 
 import os
 from collections import Counter

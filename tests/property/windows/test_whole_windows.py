@@ -1,4 +1,7 @@
-"""Windows of the whole reader on virtual time. For a campaign: ``WHOLE_WINDOWS_SEEDS=1000 pytest tests/property``."""
+"""Windows of the whole reader on virtual time.
+
+For a campaign: ``WHOLE_WINDOWS_SEEDS=1000 pytest --run-long tests/property``.
+"""
 
 import os
 from collections import Counter

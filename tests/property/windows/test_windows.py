@@ -1,4 +1,7 @@
-"""Windows are compared with the model. For a campaign: ``PROPERTY_EXAMPLES=10000 pytest tests/property/windows``."""
+"""Windows are compared with the model.
+
+For a campaign: ``PROPERTY_EXAMPLES=10000 pytest --run-long tests/property/windows``.
+"""
 
 from collections import Counter
 from dataclasses import replace
