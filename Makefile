@@ -137,7 +137,8 @@ ONE_CODE := campaign cuts/test_transfers.py history rejected repairs \
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
 SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
   $(addprefix cuts/test_as_of.py::test_,cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
-    the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond) \
+    the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond \
+    small_files_are_made_one_though_each_process_publishes_but_once) \
   $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays) \
   names/test_own_names.py::test_a_table_of_an_older_version_is_carried_on_under_its_names[delta-merge] \
   $(addprefix test_merging.py::test_,a_backfill_fills_what_changes_did_not_name_and_brings_no_deleted_row_back \

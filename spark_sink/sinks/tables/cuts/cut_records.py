@@ -1,8 +1,9 @@
 """The published cuts of a sink in the table ``_cuts`` of its destination.
 
 Each publication appends one row in one commit. From time to time the sink that writes removes its rows that are older
-than ``sink.cuts.keep``, and makes one file of the small ones: at a commit a second there are 86,400 a day. The former
-files of Delta are removed by the maintenance of tables.
+than ``sink.cuts.keep``, and makes one file of the small ones: at a commit a second there are 86,400 a day. It goes by
+the files that are there, because a process that a scheduler starts for a few micro-batches ends long before that is
+due. The former files of Delta are removed by the maintenance of tables.
 """
 
 import time
@@ -23,10 +24,11 @@ from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.formats.store import TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import CUTS, create_statement, table_name
+from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from spark_sink.sinks.tables.table_faults import is_missing, tried
 
 _PUBLICATIONS = 100
-"""The number of publications after which old rows are removed, and small files made one."""
+"""The number of publications, and so of files, after which old rows are removed, and the small files made one."""
 
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "delta": {
@@ -97,6 +99,7 @@ class CutRecords(CutStore):
                 properties = {**self._store.created(), **_PROPERTIES[self._options.format]}
                 self._spark.sql(create_statement(self._target, self._options.format, COLUMNS, properties))
                 self._is_there = True
+                self._since = upkeep_of(self._spark, self._options).files(CUTS).data
             self._versions.keep(versions, cut.epoch, self._now() // 1_000_000)
             row = self._spark.createDataFrame(row_of(cut, self._sink, deletes))
             tried(CUTS, row.coalesce(1).writeTo(self._target).append)

@@ -19,6 +19,7 @@ from spark_sink.sinks.tables.cuts import as_of, cut_records, iceberg_versions
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.lake_table import DELETED
 from spark_sink.sinks.tables.libraries import LIBRARIES, spark_version
+from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from tests.spark_sink.cuts.bank import SUM, TABLES
 from tests.spark_sink.cuts.campaign import Campaign
 from tests.spark_sink.sinks.tables.reading import target
@@ -136,6 +137,18 @@ def test_cuts_that_are_older_than_they_are_kept_are_removed(
         store.publish(cut(epoch, START + epoch, published_at))
     assert [one.epoch for one in store.cuts()] == [2, 3]
     assert [one.epoch for one in others.cuts()] == [1], "another sink's are its own"
+
+
+def test_small_files_are_made_one_though_each_process_publishes_but_once(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_records, "_PUBLICATIONS", 6)
+    files = []
+    for epoch in range(1, 8):
+        records(lake, merging_format, tmp_path).publish(cut(epoch, START + epoch))
+        options = TableOptions(merging_format, str(tmp_path), None, "merge", "apply")
+        files.append(upkeep_of(lake, options).files("_cuts").data)
+    assert files == [1, 2, 3, 4, 5, 1, 2]
 
 
 def test_what_is_not_there_is_refused_in_a_line(lake: SparkSession, merging_format: Format, tmp_path: Path) -> None:
