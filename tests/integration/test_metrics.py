@@ -65,6 +65,7 @@ def samples(text: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_every_metric_that_a_run_can_move_moves_in_a_run(tmp_path: Path) -> None:
     now = time.time_ns()

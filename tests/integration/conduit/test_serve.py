@@ -42,6 +42,7 @@ def timeless(records: list[ConduitRecord]) -> list[ConduitRecord]:
     ]
 
 
+@pytest.mark.long
 def test_conduit_gets_the_records_that_tail_prints_and_from_each_position_the_rest(tmp_path: Path) -> None:
     with drawn(11, value_capture_type="NEW_ROW_AND_OLD_VALUES") as server:
         expected = records_after(server)

@@ -218,6 +218,7 @@ def test_a_placement_that_came_and_went_while_the_daemon_was_down_is_a_gap_on_re
     assert len(found) == sum(not low < mod.commit_timestamp_ns <= high for mod in scenario.committed)
 
 
+@pytest.mark.long
 def test_a_placement_that_was_dropped_amid_its_records_is_a_gap_on_record(tmp_path: Path) -> None:
     """Its partitions are in the spool's cut: they cannot be read on, and a later run is no different."""
     scenario, gone = brief_placement(time.time_ns() - 70 * SECOND)

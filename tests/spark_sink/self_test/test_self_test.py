@@ -53,6 +53,7 @@ def report_of(text: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_it_is_good_on_postgresql_and_deletes_what_it_made(
     emulator: Emulator, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

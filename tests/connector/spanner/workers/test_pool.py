@@ -292,6 +292,7 @@ def test_a_worker_ignores_signals_that_are_meant_for_the_coordinator(server: Scr
     assert metrics.worker_restarts == 0
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_respond_is_killed_and_replaced(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_backfill_has_every_row_and_the_stream_begins_right_after_it(database:
     assert kept[0].watermark_low == at
 
 
+@pytest.mark.long
 def test_a_backfill_whose_driver_and_service_are_killed_ends_with_the_databases_rows(
     database: MakeDatabase, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_sink_continues_after_its_jvm_was_killed_and_after_sigterm_and_an_erro
     assert len(contents(tmp_path / "out")) == 3
 
 
+@pytest.mark.long
 def test_a_killed_sink_continues_as_it_began_with_another_checkpoint_and_options_and_the_next_one_waits_for_its_end(
     spool: SpoolMaker, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_minute_waits_for_the_watermark_or_a_gap_which_is_logged_and_the_end_o
     assert known.epoch == spool.spool.latest()
 
 
+@pytest.mark.long
 def test_a_failure_is_one_line_and_code_1(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.fill(2)
     (tmp_path / "out").write_text("a file where a folder should be")

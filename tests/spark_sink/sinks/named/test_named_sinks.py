@@ -90,6 +90,7 @@ def test_the_sinks_process_refuses_another_destination_before_it_starts_spark(
         assert len(sink.said().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_second_sink_is_a_service_of_its_own_beside_the_daemon(tmp_path: Path) -> None:
     spool = SpoolMaker(tmp_path / "spool")
     ids = spool.fill(epochs=2)

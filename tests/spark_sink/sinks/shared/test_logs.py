@@ -38,6 +38,7 @@ def configured(spool: SpoolMaker, folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_every_line_at_verbose_is_json_and_none_holds_a_value_of_a_row(spool: SpoolMaker, tmp_path: Path) -> None:
     spool.seal(record(START + 1, range(3), values={"Name": MARKER}))
     spool.seal(record(START + 2, range(3), columns=(KEY, NUMBER), values={"Name": MARKER}))  # becomes dead letters

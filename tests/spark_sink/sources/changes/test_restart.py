@@ -13,6 +13,7 @@ from tests.spark_sink.spools import SpoolMaker
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not ADMISSION_CONTROL, reason="PySpark before 4.2 takes all at once")
 def test_each_epoch_is_delivered_once_in_batches_that_a_replay_does_not_change(
     spark: SparkSession, spool: SpoolMaker, tmp_path: Path

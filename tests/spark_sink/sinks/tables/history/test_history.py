@@ -43,6 +43,7 @@ class Sealed:
         return self.spool.seal(*records)
 
 
+@pytest.mark.long
 def test_tables_have_the_versions_of_all_events_whatever_is_killed_or_late(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

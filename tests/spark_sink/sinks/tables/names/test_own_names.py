@@ -162,6 +162,7 @@ def test_deltas_change_data_feed_has_what_the_events_changed(lake: SparkSession,
     assert rows == {row["Id"]: values_of(row) for row in made.rows("lake").collect()}
 
 
+@pytest.mark.long
 @_NEEDS_DELTA
 def test_deltas_change_data_feed_can_be_a_default_of_the_session(lake: SparkSession, tmp_path: Path) -> None:
     made = Lake(lake, "delta", "append", tmp_path)
