@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-_PAUSE = 2
+_PAUSE = 5
 """The pause of a reader, to the time that a read takes."""
 
 
