@@ -153,7 +153,7 @@ def _store(
 
 
 def _newest(spark: SparkSession, store: TableStore, bound: str | None, sink: str | None, spool_id: str | None) -> Row:
-    """The row of the newest cut at or before a timestamp: one scan, because Iceberg has a file for each cut."""
+    """The row of the newest cut at or before a timestamp: one scan, because there may be a hundred small files."""
     target = store.target(CUTS)
     try:
         store.refresh(target)
