@@ -2,9 +2,9 @@
 
 ``python -m tests.spark_sink.cuts.campaign --sink delta --cuts 1000 --kills 20``, in an environment whose PySpark has a
 library of the format. A sink delivers transfers between accounts in two tables, and is killed at random points. A
-reader beside it sums all balances as of the newest cut, again and again, and in the end as of each cut. It also sums
-the newest versions of both tables: that is wrong at least once, or the campaign shows nothing. One session runs the
-sink: a process is what it keeps in memory, and a kill loses that.
+reader beside it sums all balances as of each cut soon after that is published; those that are left when the sink ends
+are read then. It also sums the newest versions of both tables: that is wrong at least once, or the campaign shows
+nothing. One session runs the sink: a process is what it keeps in memory, and a kill loses that.
 """
 
 import argparse
@@ -12,15 +12,15 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import spark_sink
 from connector.config import validated
-from connector.core.timestamps import format_rfc3339
 from connector.spool.consumers import record as record_consumer
 from spark_sink.publishing import Publication
 from spark_sink.sinks.shared.feed import Feed
@@ -28,9 +28,9 @@ from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
 from spark_sink.sinks.tables.config import Format, TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.lake_table import CUTS
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.cuts.bank import SUM, TABLES, Bank
-from tests.spark_sink.cuts.readers import reads
 from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
@@ -45,44 +45,58 @@ _POINTS: list[tuple[type, str, int]] = [
 ]
 """The methods at whose nth call a process is killed."""
 
+_PAUSE = 0.5
+"""Seconds between two looks of the reader."""
+
 
 class Reader:
     """Reads tables beside the sink, in a session of its own.
 
     Attributes:
-        sums: the sum of all balances as of each cut that was read, by its timestamp.
+        sums: the sums of all balances as of each cut that was read, by its timestamp.
         wrong: the sums of the newest versions of both tables that are wrong.
-        reads: how often it has read both.
+        beside: how many cuts it has read beside the sink.
     """
 
     def __init__(self, spark: SparkSession, of_format: Format, lake: Path) -> None:
         self._spark = spark.newSession()
         self._format = of_format
         self._lake = lake
-        self.sums: dict[str, int] = {}
+        self.sums: dict[str, set[int]] = {}
         self.wrong: list[int] = []
-        self.reads = 0
+        self.beside = 0
 
-    def read(self, timestamp: str | None = None) -> None:
+    def read(self, timestamp: str) -> None:
         """Reads the tables as of the newest cut at or before a timestamp."""
         found = spark_sink.as_of(self._spark, path=self._lake, format=self._format, timestamp=timestamp)
         checking, savings = (found[table] for table in TABLES)
-        self.sums[found.timestamp] = checking.unionByName(savings).agg({"Balance": "sum"}).collect()[0][0]
+        total = checking.unionByName(savings).agg({"Balance": "sum"}).collect()[0][0]
+        self.sums.setdefault(found.timestamp, set()).add(total)
 
     def read_newest(self) -> None:
         """Reads the newest versions of both tables, one after the other."""
-        for table in TABLES:
-            self._spark.sql(f"REFRESH TABLE {target(self._lake, self._format, table)}")
-        tables = [self._spark.table(target(self._lake, self._format, table)) for table in TABLES]
+        tables = [self._table(table) for table in TABLES]
         found = tables[0].unionByName(tables[1]).agg({"Balance": "sum"}).collect()[0][0]
         self.wrong += [found] if found != SUM else []
 
+    def read_all(self) -> int:
+        """Reads each cut that was not read yet; returns how many."""
+        published = {row["timestamp"] for row in self._table(CUTS).select("timestamp").collect()}
+        unread = sorted(published - self.sums.keys())
+        for timestamp in unread:
+            self.read(timestamp)
+        return len(unread)
+
     def read_until(self, stop: threading.Event) -> None:
-        """Reads until it is stopped."""
-        for _ in reads(stop):
-            self.read()
+        """Reads each cut, and between them the newest versions, until it is stopped."""
+        while not stop.wait(_PAUSE):
+            self.beside += self.read_all()
             self.read_newest()
-            self.reads += 1
+
+    def _table(self, name: str) -> DataFrame:
+        table = target(self._lake, self._format, name)
+        self._spark.sql(f"REFRESH TABLE {table}")
+        return self._spark.table(table)
 
 
 class Campaign:
@@ -117,33 +131,35 @@ class Campaign:
         process = self.process()
         self.deliver(*process)
         stop = threading.Event()
-        reading = threading.Thread(target=self.reader.read_until, args=(stop,), name="reader")
-        reading.start()
-        try:
-            for number in range(1, cuts):
-                self.bank.seal(self._random.randint(1, 8))
-                if self.kills < kills and self._random.random() < (kills - self.kills) / (cuts - number):
-                    self._kill(process)
-                    self.reader.read()
-                    self.reader.read_newest()
-                    process = self.process()
-                self.deliver(*process)
-                if number % 50 == 0:
-                    report(f"{number} cuts, {self.kills} kills")
-        finally:
-            stop.set()
-            reading.join()
+        with ThreadPoolExecutor(1, "reader") as readers:
+            reading = readers.submit(self.reader.read_until, stop)
+            try:
+                for number in range(1, cuts):
+                    self.bank.seal(self._random.randint(1, 8))
+                    if self.kills < kills and self._random.random() < (kills - self.kills) / (cuts - number):
+                        self._kill(process)
+                        self.reader.read_newest()
+                        process = self.process()
+                    self.deliver(*process)
+                    if number % 50 == 0:
+                        report(f"{number} cuts, {self.kills} kills, {self.reader.beside} cuts read beside the sink")
+                    if reading.done():
+                        break
+            finally:
+                stop.set()
+            reading.result()
+        self.reader.read_all()
         published = list(process[0].cut_store(self._spark).cuts())  # type: ignore[union-attr]
-        for cut in published:
-            self.reader.read(format_rfc3339(cut.timestamp))
         return self._wrong(cuts, len(published))
 
     def _wrong(self, cuts: int, published: int) -> str:
         sums = self.reader.sums
         if published != cuts or len(sums) != cuts:
             return f"{published} cuts are published and {len(sums)} read, not {cuts}"
-        if wrong := {cut: found for cut, found in sums.items() if found != SUM}:
+        if wrong := {cut: found for cut, found in sums.items() if found != {SUM}}:
             return f"the sum is {SUM}, and as of {len(wrong)} cuts another: {wrong}"
+        if not self.reader.beside:
+            return "no cut was read beside the sink"
         return "" if self.reader.wrong else "the sum of the newest versions was never wrong: nothing is shown"
 
     def process(self) -> tuple[TablesDelivery, Publication]:
@@ -188,8 +204,8 @@ def main() -> int:
         wrong = one.run(given.cuts, given.kills)
     report(
         f"{given.sink}, seed {given.seed}: {one.bank.transactions} transactions, {one.kills} kills,"
-        f" {len(one.reader.sums)} cuts read, {one.reader.reads} reads beside the sink, {len(one.reader.wrong)} of the"
-        f" newest versions wrong, {time.monotonic() - started:.0f} s: {wrong or 'every sum as of a cut is right'}"
+        f" {len(one.reader.sums)} cuts read, {one.reader.beside} of them beside the sink,"
+        f" {len(one.reader.wrong)} of the newest versions wrong, {time.monotonic() - started:.0f} s: {wrong or 'every sum as of a cut is right'}"
     )
     spark.stop()
     return 1 if wrong else 0
