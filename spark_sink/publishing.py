@@ -33,7 +33,7 @@ from connector.spool.sink_start import SinkStart, start_of_sink
 from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
-from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut, TableAtCut
+from spark_sink.sinks.shared.published_cut import HAS_REJECTED, CutStore, PublishedCut, TableAtCut
 from spark_sink.sinks.shared.started_batches import StartedBatches
 from spark_sink.sources.changes.known_tables import KnownTables
 
@@ -279,7 +279,7 @@ class _Incompleteness:
         if table in unfinished:
             return "its backfill is not done"
         if folder_of(table) in self.folders:
-            return "it has dead letters"
+            return HAS_REJECTED
         if table in self.unsettled:
             return "rows that were deleted during its backfill are not removed yet"
         if self.not_found:

@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connector.spool.manifest import VERSION, Timestamp
 
+HAS_REJECTED = "it has dead letters"
+"""The reason why a table is incomplete that has some."""
+
 
 class TableAtCut(BaseModel):
     """A table at a published cut.

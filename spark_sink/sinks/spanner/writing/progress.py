@@ -6,19 +6,22 @@ it counts, and what was committed without it is committed once more, with the sa
 first; every transaction reads it, so that none of another process can take effect later.
 
 The row also says up to which commit timestamp every change is applied, and the view beside the table shows that. In
-mode ``transactions`` the destination is in the source's state as of then.
+mode ``transactions`` the destination is in the source's state as of then. The commit whose position passes changes that
+are dead letters names their tables as incomplete: the view is true also before the next cut is published.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import orjson
 from google.protobuf.message import Message
 
 from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import SpoolError
 from connector.spool.manifest import watermark_of
 from spark_sink.errors import SinkError
+from spark_sink.sinks.shared.published_cut import HAS_REJECTED
 from spark_sink.sinks.spanner.config import OWN_TABLE
 from spark_sink.sinks.spanner.writing.mutations import UPDATE, WRITE, RowMutation, encoded
 from spark_sink.sinks.spanner.writing.row_merger import MergedRow
@@ -84,9 +87,10 @@ IDENTITY = "epoch_identity"
 """Distinguishes the epoch that was applied last from one that another copy of the spool has under its number."""
 
 _COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY, "complete_up_to", "complete_up_to_text")
-_SELECT = f"SELECT owner, epoch, events, {IDENTITY}, complete_up_to_text, cut FROM {TABLE} WHERE sink = "
+_SELECT = f"SELECT owner, epoch, events, {IDENTITY}, complete_up_to_text, cut, incomplete FROM {TABLE} WHERE sink = "
 CUT = 5
 """The place of the published cut in a row that the statement reads; empty if there is none."""
+_INCOMPLETE = 6
 
 _PARAMETERS = {"googlesql": ("@sink", "sink"), "postgresql": ("$1", "p1")}
 
@@ -193,6 +197,7 @@ class AppliedProgress:
         mutations: Iterable[Message] = (),
         *,
         complete: int | None = None,
+        lacking: Collection[str] = (),
     ) -> None:
         """Commits mutations and the position after them, unless that is done already.
 
@@ -202,6 +207,7 @@ class AppliedProgress:
             mutations: the mutations.
             complete: the commit timestamp up to which every change is applied then, Unix nanoseconds; None at the end
                 of an epoch.
+            lacking: the tables of the source with changes before ``end`` that are dead letters now.
 
         Raises:
             RefusedError: Spanner refuses them.
@@ -218,7 +224,10 @@ class AppliedProgress:
             text = row[4]
             if start != end and not self.is_backfill:
                 text = format_rfc3339(watermark_of(identity) if complete is None else complete)
-            return [*changes, *self._written(end, identity, text)] if at == start else ()
+            written = [*changes, *self._written(end, identity, text)]
+            if lacking:
+                written += _updated(self.sink, {"incomplete": _with_dead_letters(row[_INCOMPLETE], lacking)})
+            return written if at == start else ()
 
         self.transactions.run(decide)
 
@@ -251,8 +260,18 @@ def published(sink: str, cut: str, incomplete: str | None) -> list[Message]:
         cut: the cut's JSON.
         incomplete: a JSON object of the tables that are incomplete, or None.
     """
+    return _updated(sink, {"cut": cut, "incomplete": incomplete})
+
+
+def _updated(sink: str, values: Mapping[str, str | None]) -> list[Message]:
     row = MergedRow(TABLE, (sink,), ("sink",), {})
-    return encoded([RowMutation(UPDATE, TABLE, ("sink", "cut", "incomplete"), (sink, cut, incomplete), row)])
+    return encoded([RowMutation(UPDATE, TABLE, ("sink", *values), (sink, *values.values()), row)])
+
+
+def _with_dead_letters(incomplete: str, tables: Collection[str]) -> str:
+    """The column ``incomplete`` once tables have dead letters, too; a table that has a reason keeps it."""
+    found: dict[str, str] = orjson.loads(incomplete) if incomplete else {}
+    return orjson.dumps({**dict.fromkeys(sorted(tables), HAS_REJECTED), **found}).decode()
 
 
 def _position(row: Read) -> UnitPosition:

@@ -125,7 +125,8 @@ class UnitWriter:
             )
         whole = f"its transaction cannot be applied: {why[:_REASON]}"
         yield WrittenUnits({}, [Rejection(change, whole, brief) for change in changes], _stopped(plan))
-        self._progress.advance(unit.start, unit.end, complete=unit.complete)
+        lacking = {change.table for change in changes}
+        self._progress.advance(unit.start, unit.end, complete=unit.complete, lacking=lacking)
 
     def _refusal(self, unit: Unit, plan: WritePlan) -> RefusedWriteError | None:
         """Commits a unit; returns why Spanner refuses it, or None.
@@ -152,7 +153,8 @@ class UnitWriter:
         refused = self._again(refused + self._each_of(levels.last_deletes, unit.start))
         rejected = self._rejected(plan, refused)
         yield WrittenUnits(_counts(unit, {one.change.at for one in rejected}), rejected, _stopped(plan), plan.omitted)
-        self._progress.advance(unit.start, unit.end, complete=unit.complete)
+        lacking = {one.change.table for one in rejected}
+        self._progress.advance(unit.start, unit.end, complete=unit.complete, lacking=lacking)
 
     def _each_of(self, levels: Iterable[Level], at: UnitPosition) -> Refused:
         """Commits levels, one after another; returns what is refused."""

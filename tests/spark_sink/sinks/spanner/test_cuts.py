@@ -91,6 +91,25 @@ def test_a_micro_batch_that_is_repeated_and_another_process_keep_the_timestamp(
     assert before[0][1] == format_rfc3339(START + SECOND + 7)
 
 
+@MODES
+def test_the_view_names_a_table_as_incomplete_from_the_commit_on_that_passes_its_dead_letter(
+    database: MakeDatabase, dialect: str, spool: SpoolMaker, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_CHANGES, mode, 1)
+    replica = replica_of(database, dialect, spool, mode)
+    rows = enumerate(["a", "a", "c"], 1)  # the second is refused, because the index is unique
+    spool.seal(*(record(START + at * SECOND, [at], table="Names", values={"Name": name}) for at, name in rows))
+    seen = []
+    for _ in applied(replica.partition()):
+        seen += [(str(text), incomplete) for _, text, _, incomplete in view_of(replica)]
+    seen += [(str(text), incomplete) for _, text, _, incomplete in view_of(replica)]
+    lacking = '{"Names":"it has dead letters"}'
+    passed = [incomplete for text, incomplete in seen if text >= format_rfc3339(START + 2 * SECOND)]
+    assert passed == [lacking] * len(passed)
+    assert passed
+    assert seen[0][1] is None
+
+
 def test_rows_of_a_backfill_have_no_timestamp(database: MakeDatabase, spool: SpoolMaker) -> None:
     replica = replica_of(database, "googlesql", spool, "rows")
     names(spool, 1)
