@@ -133,7 +133,7 @@ test-delta: $(LAKEHOUSE)/.installed
 
 # CI's part of test-delta: Delta's own statements and files. A statement of Delta takes three times as long as Iceberg's: what is one code for both
 # formats, such as cuts, keys, sessions, Spark Connect, what is left out, repaired or kept as a history, is shown there with Iceberg alone.
-ONE_CODE := campaign cuts/test_transfers.py history rejected repairs \
+ONE_CODE := campaign $(addprefix cuts/test_,listing.py transfers.py) history rejected repairs \
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
 SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
   $(addprefix cuts/test_as_of.py::test_,cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
@@ -176,10 +176,12 @@ CALLERS := $(addprefix tests/connector/,$(addsuffix .py,check/test_check cli/tes
 # A second environment has what jobs that call no Spanner may have older, and the rest of the first; only what such jobs import is run there. Not in CI.
 OLDEST_JOBS := $(OLDEST)/jobs
 JOB_CALLERS := tests/emulator/bigquery $(filter tests/connector/spool/% tests/connector/envelope/% tests/spark_sink/%,$(CALLERS))
+# Random examples of pure code show little of a library's version or Python's.
+NOT_RANDOM := -m "not hypothesis"
 OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning $(LEAKS_OF_OLD_SPARK)
 
 test-lower-bounds: $(OLDEST)/.installed
-	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(CALLERS) $(LATER)
+	@$(OLDEST)/bin/python -m pytest $(CACHE) $(OLD_WARNINGS) $(NOT_RANDOM) $(CALLERS) $(LATER)
 
 test-lower-bounds-of-jobs: $(OLDEST_JOBS)/.installed
 	@$(OLDEST_JOBS)/bin/python -m pytest --run-long $(CACHE) $(OLD_WARNINGS) $(JOB_CALLERS) $(LATER)
@@ -205,7 +207,7 @@ NEWEST := $(VENV)/newest
 
 test-newest-python: $(NEWEST)/.installed
 	@if [ -e $(NEWEST)/bin/python ]; then $(NEWEST)/bin/python --version; \
-	    $(NEWEST)/bin/python -m pytest $(CACHE) tests/connector/core tests/connector/envelope tests/connector/spanner/decoding; \
+	    $(NEWEST)/bin/python -m pytest $(CACHE) $(NOT_RANDOM) tests/connector/core tests/connector/envelope tests/connector/spanner/decoding; \
 	  else echo "Skipped: no Python is found that is newer than $$($(PYTHON) --version) and named in pyproject.toml's classifiers."; fi $(LATER)
 
 $(NEWEST)/.installed: pyproject.toml .ci/pythons.py
