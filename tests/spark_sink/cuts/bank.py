@@ -40,6 +40,13 @@ class Bank:
         """Seals an epoch of transactions, each of which changes one row of each table; returns its number."""
         return self.maker.seal(*(one for _ in range(transactions) for one in self._transaction()))
 
+    def open_account(self, table: str) -> int:
+        """Seals an epoch that changes one table alone: a new account, without money; returns its number."""
+        self._at += SECOND // 100
+        key, self._next = self._next, self._next + 1
+        self._balances[table][key] = 0
+        return self.maker.seal(*self._records([(table, key, "INSERT")]))
+
     def _transaction(self) -> list[DataChangeRecord]:
         source, target = self._random.sample(TABLES, 2)
         from_, to = self._balances[source], self._balances[target]

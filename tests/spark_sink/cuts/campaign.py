@@ -25,9 +25,10 @@ from connector.spool.consumers import record as record_consumer
 from spark_sink.publishing import Publication
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
-from spark_sink.sinks.tables.config import Format, TablesConfig
+from spark_sink.sinks.tables.config import Format, TableOptions, TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
 from spark_sink.sinks.tables.delivery import TablesDelivery
+from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.lake_table import CUTS
 from spark_sink.sinks.tables.merge_into import TablesWriter
 from tests.spark_sink.cuts.bank import SUM, TABLES, Bank
@@ -35,7 +36,7 @@ from tests.spark_sink.reading.backfill.campaign.campaign import report
 from tests.spark_sink.sinks.bigquery.deliveries.runs import SOURCE
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import KilledError, killed_at
 from tests.spark_sink.sinks.tables.campaign.backfill_ends import session
-from tests.spark_sink.sinks.tables.reading import epochs, target
+from tests.spark_sink.sinks.tables.reading import epochs
 
 _POINTS: list[tuple[type, str, int]] = [
     (TablesWriter, "_merge", 2),  # one of two tables is committed
@@ -62,6 +63,7 @@ class Reader:
         self._spark = spark.newSession()
         self._format = of_format
         self._lake = lake
+        self._store = STORES[of_format](self._spark, TableOptions(of_format, str(lake), None, "merge", "apply"), "")
         self.sums: dict[str, set[int]] = {}
         self.wrong: list[int] = []
         self.beside = 0
@@ -94,8 +96,8 @@ class Reader:
             self.read_newest()
 
     def _table(self, name: str) -> DataFrame:
-        table = target(self._lake, self._format, name)
-        self._spark.sql(f"REFRESH TABLE {table}")
+        table = self._store.target(name)
+        self._store.refresh(table)
         return self._spark.table(table)
 
 
@@ -202,10 +204,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         one = Campaign(spark, given.sink, Path(folder), given.seed)
         wrong = one.run(given.cuts, given.kills)
+    found = one.reader
     report(
         f"{given.sink}, seed {given.seed}: {one.bank.transactions} transactions, {one.kills} kills,"
-        f" {len(one.reader.sums)} cuts read, {one.reader.beside} of them beside the sink,"
-        f" {len(one.reader.wrong)} of the newest versions wrong, {time.monotonic() - started:.0f} s: {wrong or 'every sum as of a cut is right'}"
+        f" {len(found.sums)} cuts read, {found.beside} of them beside the sink, {len(found.wrong)} of the newest wrong,"
+        f" {time.monotonic() - started:.0f} s: {wrong or 'every sum as of a cut is right'}"
     )
     spark.stop()
     return 1 if wrong else 0

@@ -24,9 +24,10 @@ _SIZES: Mapping[str, str] = {
 _VACUUM: Mapping[str, str] = {
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    "spark.databricks.delta.vacuum.logging.enabled": "true",
 }
-"""Else a VACUUM deletes one file after the other, and there are up to 86,400 of cuts a day; and Delta 4.4 goes by the
-table's own property alone.
+"""Else a VACUUM deletes one file after the other, and there are up to 86,400 of cuts a day; Delta 4.4 goes by the
+table's own property alone; and on S3 the table's history, by which removed versions are known, has no VACUUM.
 """
 
 _HOUR = 3_600_000

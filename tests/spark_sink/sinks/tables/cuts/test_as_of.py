@@ -55,7 +55,6 @@ def removed_versions(lake: SparkSession, of_format: Format, table: str) -> None:
     lake.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', {old})")
 
 
-@pytest.mark.slow
 def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read(
     lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

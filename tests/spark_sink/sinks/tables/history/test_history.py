@@ -55,7 +55,6 @@ def test_tables_have_the_versions_of_all_events_whatever_is_killed_or_late(
         assert run.kills > 0
 
 
-@pytest.mark.slow
 def test_readers_find_the_rows_as_of_any_time_and_a_commit_has_whole_epochs(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:
