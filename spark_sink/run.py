@@ -40,7 +40,7 @@ from spark_sink.failures import JOB_ERRORS, SPARK_ERRORS, Meaning, line_and_code
 from spark_sink.idling import awaited
 from spark_sink.own_command import configure_log
 from spark_sink.publishing import Publication, publish_without_sink
-from spark_sink.session import need_java, session, stop_session
+from spark_sink.session import free_unused, need_java, session, stop_session
 from spark_sink.settling import Settlement, settle_without_sink
 from spark_sink.sinks.shared.beginning import PROGRAM, begin
 from spark_sink.sinks.shared.delivery import Delivery
@@ -300,6 +300,7 @@ class Sink:
                 self._settlement.look_at_intervals(self._spark)
                 self._publication.after_batch(self._spark)
                 self._delivery.maintain(self._spark, self._check)
+            free_unused()
             self._done = batch
             if not self._has_delivered.is_set():
                 works_again(self._delivery.feed.spool, consumer)

@@ -1,5 +1,6 @@
 """Spark sessions of the connector's own processes."""
 
+import gc
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ from connector import log
 from connector.config.sections import SparkConfig
 from spark_sink.errors import SinkError
 from spark_sink.failures import SPARK_ERRORS
+from spark_sink.sources.python_workers import set_imports_aside
 
 
 def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession:
@@ -52,6 +54,18 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
     for name, value in options.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def free_unused() -> None:
+    """Frees the objects of the JVM that this process names and nothing uses, in milliseconds.
+
+    py4j's objects are in cycles: one keeps its methods that were called, and each of these keeps the object. So only
+    Python's collector of cycles frees them, and with them a plan in the JVM. By itself that looks at old objects once a
+    quarter as many have come. Beside all that is imported this is after some fifty micro-batches, and with Delta the
+    plans of these fill a driver of 1 GiB. The first call sets aside what is there then.
+    """
+    set_imports_aside()
+    gc.collect()
 
 
 _SECRET = re.compile("secret|password|token|credential$|(access|account|private)[-_.]?key", re.IGNORECASE)

@@ -23,6 +23,7 @@ import spark_sink
 from connector.config import validated
 from connector.spool.consumers import record as record_consumer
 from spark_sink.publishing import Publication
+from spark_sink.session import free_unused
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.started_batches import StartedBatch, StartedBatches
 from spark_sink.sinks.tables.config import Format, TableOptions, TablesConfig
@@ -183,6 +184,7 @@ class Campaign:
         delivery.run(epochs(self._spark, self.bank.maker, first, last))
         publication.after_batch(self._spark)
         record_consumer(spool, "tables", last, now=self.bank.maker.watermark)
+        free_unused()
         self._delivered = last
 
     def _kill(self, process: tuple[TablesDelivery, Publication]) -> None:
