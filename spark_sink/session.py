@@ -57,12 +57,12 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
 
 
 def free_unused() -> None:
-    """Frees the objects of the JVM that this process names and nothing uses, in milliseconds.
+    """Frees the objects of the JVM that this process names and nothing uses, in some 25 milliseconds.
 
     py4j's objects are in cycles: one keeps its methods that were called, and each of these keeps the object. So only
     Python's collector of cycles frees them, and with them a plan in the JVM. By itself that looks at old objects once a
-    quarter as many have come. Beside all that is imported this is after some fifty micro-batches, and with Delta the
-    plans of these fill a driver of 1 GiB. The first call sets aside what is there then.
+    quarter as many have come. Beside all that is imported this takes many micro-batches, and a plan of Delta takes
+    megabytes. The first call sets aside what is there then.
     """
     set_imports_aside()
     gc.collect()
