@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
+INSTALL := .ci/install
 
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,14 +42,12 @@ else
 PYTEST := -m pytest
 endif
 
-# So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone.
+# So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone. What
+# only some of them need is made beside the others.
 AT_A_TIME := 5
-LANES := test-rest test-spark-databases $(ALSO) test-random test-spark-services test-spark-sources test-spark-sessions test-commands \
-  test-snippets test-servers
+LANES := lint test-rest test-spark-databases test-random $(ALSO) test-spark-sessions test-commands test-spark-services test-snippets \
+  test-spark-sources test-servers
 PASSED := $(VENV)/passed
-
-# Installed before the lanes start; the others' environments are installed beside them.
-INSTALLED = $(if $(filter test-delta test-own-delta test-iceberg,$(ALSO)),$(LAKEHOUSE)/.installed)
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
 PURE := tests/ci tests/connector/core tests/connector/spanner/decoding tests/connector/envelope tests/connector/proof/verify tests/emulator/scenario tests/house
@@ -62,10 +61,9 @@ test-pure:
 # A failed lane ends no other one, so that one run shows every failure. The last lines name the tests and the lanes that have failed.
 test: setup
 	@rm -rf $(VENV)/coverage $(PASSED) $(VENV)/test-*.log $(VENV)/first $(CACHES)
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 lint $(VENV)/spark-classes.jsa $(INSTALLED) || true
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(AT_A_TIME) $(LANES) || true
 	@$(if $(RETRY),$(FAILED_ALONE))
-	@failed=; for lane in lint $(LANES); do \
+	@failed=; for lane in $(LANES); do \
 	    [ -e $(PASSED)/$$lane ] || { failed="$$failed $$lane"; grep -hsE '^(FAILED|ERROR) ' $(VENV)/$$lane.log >&2; }; \
 	  done; \
 	  [ -z "$$failed" ] || { echo "Failed:$$failed. What each printed is above; \`make LANE\` runs one alone." >&2; exit 1; }
@@ -76,7 +74,7 @@ CACHES := $(VENV)/caches
 CACHE = -o cache_dir=$(abspath $(CACHES))/$@ $(AGAIN)
 
 # Runs the failed tests of each failed lane alone, and a lane whole that did not get as far as naming them.
-FAILED_ALONE = mkdir -p $(VENV)/first; for lane in lint $(LANES); do [ -e $(PASSED)/$$lane ] || { \
+FAILED_ALONE = mkdir -p $(VENV)/first; for lane in $(LANES); do [ -e $(PASSED)/$$lane ] || { \
     cp $(VENV)/$$lane.log $(VENV)/first/ 2>/dev/null; echo "Once more, alone: $$lane"; \
     $(MAKE) --no-print-directory $$lane AGAIN=--last-failed && { \
       echo "Failed beside the others, and passed alone, in $$lane:" >&2; \
@@ -89,6 +87,8 @@ PASS = mkdir -p $(PASSED) && touch $(PASSED)/$@
 LATER = >$(VENV)/$@.log 2>&1; code=$$?; cat $(VENV)/$@.log; [ $$code = 0 ] && $(PASS) || exit $$code
 
 # Spark starts twice as fast with its classes in an archive.
+$(filter test-spark-% test-commands test-snippets,$(LANES)): | $(VENV)/spark-classes.jsa
+
 $(VENV)/spark-classes.jsa: $(VENV)/.installed tests/java.py
 	@$(BIN)/python -m tests.java
 
@@ -157,7 +157,7 @@ $(LAKEHOUSE)/.installed: $(VENV)/.installed
 	@$(PYTHON) -m venv --clear $(LAKEHOUSE)
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" >"$$($(LAKEHOUSE)/bin/python -c "$$packages")/tests.pth"
-	@$(LAKEHOUSE)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "pyspark==4.1.*" \
+	@$(INSTALL) $(LAKEHOUSE)/bin/python "pyspark==4.1.*" \
 	  $(addsuffix ==1.5.5,duckdb duckdb-extensions duckdb-extension-avro duckdb-extension-delta duckdb-extension-iceberg)
 	@$(LAKEHOUSE)/bin/python -m tests.lake_libraries >$(LAKEHOUSE)/libraries.log 2>&1 || { tail -20 $(LAKEHOUSE)/libraries.log; exit 1; }
 	@touch $@
@@ -190,7 +190,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py
 	@echo "Installing the oldest versions into $(OLDEST)..."
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(PYTHON) .ci/lower_bounds.py >$(OLDEST)/requirements.txt
-	@$(OLDEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --requirement $(OLDEST)/requirements.txt --editable .
+	@$(INSTALL) $(OLDEST)/bin/python --requirement $(OLDEST)/requirements.txt --editable .
 	@touch $@
 
 $(OLDEST_JOBS)/.installed: $(OLDEST)/.installed
@@ -198,7 +198,7 @@ $(OLDEST_JOBS)/.installed: $(OLDEST)/.installed
 	@$(PYTHON) .ci/lower_bounds.py --jobs >$(OLDEST_JOBS)/requirements.txt
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(OLDEST)/bin/python -c "$$packages")')" >"$$($(OLDEST_JOBS)/bin/python -c "$$packages")/tests.pth"
-	@$(OLDEST_JOBS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --no-deps --requirement $(OLDEST_JOBS)/requirements.txt
+	@$(INSTALL) $(OLDEST_JOBS)/bin/python --no-deps --requirement $(OLDEST_JOBS)/requirements.txt
 	@touch $@
 
 # The purest tests on the newest Python that is found here, if it is newer than PYTHON; in an environment of its own with little more than
@@ -214,7 +214,7 @@ $(NEWEST)/.installed: pyproject.toml .ci/pythons.py
 	@rm -rf $(NEWEST) && mkdir -p $(NEWEST)
 	@python=$$($(PYTHON) .ci/pythons.py newest); [ -z "$$python" ] || { \
 	  echo "Installing what the purest tests need into $(NEWEST), with $$python..."; $$python -m venv --clear $(NEWEST); \
-	  $(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[reader,avro,gcs]" hypothesis proto-plus pytest pytest-timeout && \
+	  $(INSTALL) $(NEWEST)/bin/python --editable ".[reader,avro,gcs]" hypothesis proto-plus pytest pytest-timeout && \
 	  touch $@; }
 
 # The pure tests, those on the emulator, and the demo, on the oldest and the newest Python that are found here: PYTHONS="PATH..." for others.
@@ -224,7 +224,7 @@ test-python-versions: setup
 	@set -e; for python in $(PYTHONS); do \
 	  venv=$(VENV)/python-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  [ -e $$venv/.installed ] || { echo "Installing into $$venv..."; $$python -m venv --clear $$venv; \
-	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]"; \
+	    $(INSTALL) $$venv/bin/python --editable ".[dev]"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python --version; \
 	  $$venv/bin/python -m pytest --run-long -m "not spark and not container" $(or $(TESTS),$(PURE) tests/emulator $(wildcard tests/integration/test_*.py)); \
@@ -238,7 +238,7 @@ test-spark-versions: setup
 	@set -e; for version in $(VERSIONS); do \
 	  venv=$(VENV)/pyspark-$$version; \
 	  [ -e $$venv/.installed ] || { echo "Installing PySpark $$version..."; $(PYTHON) -m venv --clear $$venv; \
-	    $$venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]" "pyspark==$$version.*"; \
+	    $(INSTALL) $$venv/bin/python --editable ".[dev]" "pyspark==$$version.*"; \
 	    touch $$venv/.installed; }; \
 	  $$venv/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'; \
 	  $$venv/bin/python -m pytest --run-long $(LEAKS_OF_OLD_SPARK) $(or $(TESTS),tests/spark_sink/sources/changes); \
@@ -247,7 +247,7 @@ test-spark-versions: setup
 # What README and docs show, run where there is only what they say is to be installed: the wheels, and the extra `spark`.
 test-snippets: wheel
 	@$(PYTHON) -m venv --clear $(SNIPPETS)
-	@$(SNIPPETS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[reader,spark]" dist/spanner_cdc_spark_testing-*.whl
+	@$(INSTALL) $(SNIPPETS)/bin/python "$$(ls dist/spanner_cdc_spark-*.whl)[reader,spark]" dist/spanner_cdc_spark_testing-*.whl
 	@SPANNER_CDC_SNIPPETS=$(SNIPPETS) $(BIN)/python -m pytest $(CACHE) $(SHOWN) $(LATER)
 
 lint: setup
@@ -293,7 +293,7 @@ wheel: setup
 # What the wheel installs with all extras, as a CycloneDX document. An image has Debian's packages beside it: its own scanner lists those.
 sbom: wheel
 	@$(PYTHON) -m venv --clear $(VENV)/sbom
-	@$(VENV)/sbom/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$$(ls dist/spanner_cdc_spark-*.whl)[all]"
+	@$(INSTALL) $(VENV)/sbom/bin/python "$$(ls dist/spanner_cdc_spark-*.whl)[all]"
 	@$(VENV)/sbom/bin/python -m pip uninstall --quiet --yes pip setuptools
 	@$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/sbom.json $(VENV)/sbom/bin/python
 	@ls -1 dist/sbom.json
@@ -310,11 +310,11 @@ $(VENV)/.installed: pyproject.toml
 	  { echo "Python 3.11 or newer is needed: run make PYTHON=python3.11 (this is $$($(PYTHON) --version))."; exit 1; }
 	@echo "Installing into $(VENV) (a minute or two the first time)..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	@$(INSTALL) $(BIN)/python --editable ".[$(EXTRAS)]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	@$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[bench]" && touch $@ || \
+	@$(INSTALL) $(BIN)/python --editable ".[bench]" && touch $@ || \
 	  echo "matplotlib could not be installed: there will be no plot"
 
 clean:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from emulator.official import supervise
+from tests.house.project import ROOT
 
 _EXTENSIONS = ("icu", "ducklake", "spatial", "avro")
 _REQUIREMENTS = (
@@ -98,10 +99,7 @@ def _make(folder: Path) -> None:
         own, home = str(folder / "bin" / "python"), str(Path.home())
         for command, at_home in (
             ([python, "-m", "venv", str(folder)], home),
-            (
-                [own, "-m", "pip", "install", "--no-compile", "--quiet", "--disable-pip-version-check", *_REQUIREMENTS],
-                home,
-            ),
+            ([str(ROOT / ".ci" / "install"), own, *_REQUIREMENTS], home),
             ([own, "-c", _IMPORT, *_EXTENSIONS], str(folder)),
         ):
             done = subprocess.run(command, capture_output=True, text=True, env=_environment(at_home), check=False)

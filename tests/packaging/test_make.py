@@ -16,18 +16,20 @@ case "$*" in
 esac
 case "$*" in $FAILING) echo "FAILED tests/test_a.py::test_b - it failed"; exit 1 ;; esac
 """
-"""Stands for Python and the linters: it fails if its arguments match a pattern of the shell."""
+"""Stands for Python, uv and the linters: it fails if its arguments match a pattern of the shell."""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """The Makefile, with an environment whose programs test nothing."""
     shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "install", tmp_path / ".ci")
     for name in ("pyproject.toml", "tests/java.py", ".ci/lower_bounds.py", ".ci/pythons.py", "venv/.installed"):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    for name in ("python", "ruff", "mypy", "lint-imports"):
+    for name in ("python", "ruff", "mypy", "lint-imports", "uv"):
         program = tmp_path / "venv" / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(PROGRAM)
@@ -39,6 +41,7 @@ def make_test(project: Path, failing: str, *arguments: str) -> subprocess.Comple
     programs = project / "venv" / "bin"
     given = ("MFLAGS", "ALSO", "RETRY", "AGAIN", "COVERAGE")  # make exports what its command line sets
     own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name not in given}
+    own["PATH"] = f"{programs}:{own['PATH']}"
     return subprocess.run(
         ["make", "test", "VENV=venv", f"PYTHON={programs / 'python'}", *arguments],
         cwd=project,
@@ -64,6 +67,12 @@ def test_a_lane_whose_environment_cannot_be_made_counts_as_failed(project: Path)
     made = make_test(project, "*pip install*pyspark*", "ALSO=test-delta")
     assert made.returncode != 0
     assert "Failed: test-delta. " in made.stderr
+
+
+def test_pip_installs_what_uv_could_not(project: Path) -> None:
+    made = make_test(project, "pip install --quiet *pyspark*", "ALSO=test-delta")
+    assert made.returncode == 0
+    assert "uv could not install pyspark==4.1.* " in made.stderr
 
 
 def test_no_lane_is_named_when_all_pass(project: Path) -> None:
