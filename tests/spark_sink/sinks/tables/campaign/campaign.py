@@ -4,6 +4,7 @@ The reader is not killed here, as it is in the backfill's campaign: an emulator 
 read becomes slower than any reader.
 """
 
+import json
 import time
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ from random import Random
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
 from connector.core.timestamps import format_rfc3339, parse
-from connector.spool.consumers import find, register
+from connector.spool.consumers import MAINTENANCE, find, register
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
 from tests.integration.commands import Background, configuration
@@ -32,6 +33,7 @@ _LIFE = 2.0, 40.0
 _DELIVERING = 0.5
 """The share of the queries that deliver something before they are killed."""
 
+_LONG_AGO = "2026-01-01T00:00:00Z"
 _SIZES = (1, 10, 50, 100, 200)
 """Writes of a transaction."""
 
@@ -103,11 +105,13 @@ class Campaign:
                 return f"after epoch {epoch} {len(wrong)} rows of {table} differ from Spanner's: {wrong[:5]}"
             compared += 1
         self._report(f"{compared} commits hold what Spanner had as of their last epoch")
+        self._report(self._lake.maintained())
         return self._lake.faults()
 
     def _one_run(self, config: Path, kills: int) -> None:
         """Runs the sink until something of it is killed; without kills left, for a while."""
         number = len(self._killed) + 1
+        self._age()
         with Background("run", config, "--sink-only", log=self._folder / f"run-{number}.log") as sink:
             sink.await_log("ready: ", timeout=_PATIENCE)
             before, delivers = self._delivered(), self._random.random() < _DELIVERING
@@ -119,6 +123,15 @@ class Campaign:
                 self._report(f"kill {number}: {self._killed[-1]}; epoch {self._delivered()} of {self._spool.latest()}")
             kill(process_tree(sink.process.pid))
             sink.process.wait()
+
+    def _age(self) -> None:
+        """Makes the sink remove old versions when it next looks at a table, as it does once a day."""
+        record = self._folder / "spool" / "consumers" / f"tables{MAINTENANCE}"
+        if record.exists():
+            document = json.loads(record.read_bytes())
+            for table in document["tables"].values():
+                table |= {"since": _LONG_AGO, "expired_at": 0}
+            record.write_text(json.dumps(document))
 
     def _kill(self, sink: Background) -> None:
         victims = victims_of(sink.process.pid)
@@ -138,7 +151,7 @@ class Campaign:
                 "master": "local[2]",
                 "checkpoint": str(self._folder / "checkpoint"),
                 "trigger": "5s",
-                "config": {"spark.driver.memory": "1g"},
+                "config": {"spark.driver.memory": "1g", **self._lake.spark_config},
             },
         )
 

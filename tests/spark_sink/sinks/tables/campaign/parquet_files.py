@@ -13,6 +13,7 @@ class ParquetFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.spark_config: dict[str, str] = {}
 
     def sink(self) -> dict[str, object]:
         return {"type": "tables", "format": "parquet", "mode": "append", "path": str(self._folder)}
