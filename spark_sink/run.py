@@ -174,16 +174,19 @@ def running(config: Config, events: Events, *, verbose: bool) -> Iterator[tuple[
 
     Raises:
         SinkError: Java is missing, or such an error was raised.
+        ConfigurationError: the session would not keep what the sink writes.
     """
     need_java()
     threading.Thread(target=_watch_input, args=(events,), name="lifeline", daemon=True).start()
     with ExitStack() as stack, _final_if_permanent() as has_delivered:
-        options = dict(spark_sink_type(config).spark_options(config.sink, config.spark))
+        kind = spark_sink_type(config)
+        options = dict(kind.spark_options(config.sink, config.spark))
         spark_config = config.spark.model_copy(update={"config": options})
         spark = session(spark_config, Path(stack.enter_context(tempfile.TemporaryDirectory())), verbose=verbose)
         stack.callback(stop_session, spark)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced the handlers
             signal.signal(number, lambda *_: events.put(SinkEvent.SIGNAL))
+        kind.check_session(config.sink, spark)
         yield spark, has_delivered
 
 

@@ -11,6 +11,8 @@ from connector.config.sinks import SinkConfig, SinkType, sink_type
 from spark_sink.errors import SinkError
 
 if TYPE_CHECKING:  # these import PySpark and PyArrow
+    from pyspark.sql import SparkSession
+
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
     from spark_sink.sinks.shared.feed import Feed
@@ -67,6 +69,13 @@ class SparkSinkType(SinkType[C]):
         """The options of Spark's session: those of the configuration, and what the sink needs beside them."""
         del sink
         return spark.config
+
+    def check_session(self, sink: C, session: "SparkSession") -> None:
+        """Checks the session of the sink's process before anything is read, without asking the destination.
+
+        Raises:
+            ConfigurationError: what the sink writes would not be kept.
+        """
 
     def sink_of_backfill(self, sink: C) -> C:
         """The options with which the rows of a backfill are delivered: an epoch is a partition of a table."""

@@ -9,6 +9,7 @@ from connector.config.sections import EnvelopeConfig, SourceConfig, SparkConfig
 from connector.config.sinks import DestinationObject, Location, WatchedStream
 from connector.core.schemas import TableSchema
 from connector.envelope.envelope import WHOLE_ROWS
+from connector.errors import ConfigurationError
 from spark_sink.errors import SinkError
 from spark_sink.sinks.shared.omitted_changes import omitted_changes
 from spark_sink.sinks.shared.sink_type import SparkSinkType
@@ -19,6 +20,8 @@ from spark_sink.sinks.tables.reserved_names import FEED, FORMATS, kept_names
 from spark_sink.sources.changes.known_tables import type_name
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from connector.config.replicas import Replica
     from spark_sink.sinks.shared.dead_letters import Replay
     from spark_sink.sinks.shared.delivery import Delivery
@@ -135,6 +138,15 @@ class TablesSink(SparkSinkType[TablesConfig]):
     def spark_options(self, sink: TablesConfig, spark: SparkConfig) -> Mapping[str, str]:
         """With the format's library."""
         return libraries.spark_options(sink, spark)
+
+    def check_session(self, sink: TablesConfig, session: "SparkSession") -> None:
+        """Spark's own catalog has tables of the format, and keeps them."""
+        if sink.database is None:
+            return
+        from spark_sink.sinks.tables.formats.databases import unfit_catalog
+
+        if unfit := unfit_catalog(session, sink.database, sink.format):
+            raise ConfigurationError([unfit])
 
     def delivery(self, config: Config, sink: TablesConfig, feed: "Feed") -> "Delivery":
         """Merges or appends in Spark."""

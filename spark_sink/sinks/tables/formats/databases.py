@@ -1,4 +1,4 @@
-"""Checks ``sink.database`` for the command ``check``: its catalog is fit for the format, answers, and has it."""
+"""Checks ``sink.database``: its catalog is fit for the format, and for the command ``check`` answers and has it."""
 
 from collections.abc import Sequence
 
@@ -33,13 +33,23 @@ def database_errors(database: str, sink: TablesConfig, spark: SparkConfig) -> Se
 
 def missing_database(session: SparkSession, database: str, of_format: Format) -> Sequence[str]:
     """As :func:`database_errors`, in a session with the sink's catalogs."""
-    if _is_sparks_own(session, database) and (why := _unfit(session, of_format)):
-        return [f"sink.database: {database} is in Spark's own catalog, {why}"]
+    if unfit := unfit_catalog(session, database, of_format):
+        return [unfit]
     try:
         session.sql(f"DESCRIBE NAMESPACE {'.'.join(map(quoted, database.split('.')))}").collect()
     except SPARK_ERRORS as error:
         return [f"sink.database: {_why(database, error)}"]
     return []
+
+
+def unfit_catalog(session: SparkSession, database: str, of_format: Format) -> str:
+    """The reason why Spark's own catalog keeps no tables of a database; empty if it does, or another has it.
+
+    Only options of the session are read: no catalog is asked.
+    """
+    if _is_sparks_own(session, database) and (why := _unfit(session, of_format)):
+        return f"sink.database: {database} is in Spark's own catalog, {why}"
+    return ""
 
 
 def _is_sparks_own(session: SparkSession, database: str) -> bool:

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import orjson
 import pyarrow.dataset as ds
@@ -180,6 +181,26 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
     )
     assert not libraries.missing_library(sink, {"spark.jars.packages": "io.delta:delta-spark_9.9_2.13:5.0.0"})
     assert not libraries.missing_library(TablesConfig.model_validate({"format": "parquet", "path": "/lake"}), {})
+
+
+@pytest.mark.spark
+def test_the_sink_does_not_start_with_tables_in_a_catalog_in_memory(spool: SpoolMaker, tmp_path: Path) -> None:
+    """A restarted one would not find them. What is in the jar does not matter: the catalog's options decide it."""
+    spool.fill(1)
+    jar = tmp_path / "delta-spark.jar"
+    with ZipFile(jar, "w") as made:
+        made.writestr("nothing", "")
+    config = configured(tmp_path, database="spark_catalog.default")
+    node = yaml.safe_load(config.read_text())
+    node["spark"]["config"]["spark.jars"] = str(jar)
+    config.write_text(yaml.safe_dump(node))
+    with program(tmp_path / "log", "-m", "spark_sink", str(config)) as sink:
+        eventually(sink.has_ended, "it ends", starts=2)
+        assert sink.code() == ConfigurationError.exit_code, sink.said()
+    assert (
+        "sink.database: spark_catalog.default is in Spark's own catalog, which is in memory: configure a metastore"
+        in sink.said()
+    )
 
 
 @pytest.mark.long
