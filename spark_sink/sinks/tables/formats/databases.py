@@ -57,7 +57,7 @@ def _is_sparks_own(session: SparkSession, database: str) -> bool:
     first, _, rest = database.partition(".")
     if first == _OWN or conf_or_none(session, f"spark.sql.catalog.{first}") is not None:
         return first == _OWN
-    return not rest and session.catalog.currentCatalog() == _OWN
+    return not rest and (conf_or_none(session, "spark.sql.defaultCatalog") or _OWN) == _OWN
 
 
 def _unfit(session: SparkSession, of_format: Format) -> str:

@@ -109,7 +109,7 @@ class LakeTables:
                 yield table, epoch, {(table, tuple(row[:-2])): (row[-2], row[-1]) for row in rows}
 
     def maintained(self) -> str:
-        """The compactions of all tables, and how many of the sink's commits are left of how many."""
+        """A line with the commits that the tables still have, and how many of them are compactions."""
         compactions = commits = 0
         for table in self._tables:
             if self._format == "delta":

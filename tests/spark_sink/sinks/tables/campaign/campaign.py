@@ -4,7 +4,6 @@ The reader is not killed here, as it is in the backfill's campaign: an emulator 
 read becomes slower than any reader.
 """
 
-import json
 import time
 from pathlib import Path
 from random import Random
@@ -12,9 +11,11 @@ from random import Random
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
 from connector.core.timestamps import format_rfc3339, parse
-from connector.spool.consumers import MAINTENANCE, find, register
+from connector.spool.consumers import find, register
 from connector.spool.reading import Spool
 from emulator import SampleDatabase
+from spark_sink.sinks.tables.lake_table import CUTS
+from spark_sink.sinks.tables.maintenance.record import MaintenanceRecord, TableRecord
 from tests.integration.commands import Background, configuration
 from tests.soak.process_tree import kill, process_tree, victims_of
 from tests.spark_sink.reading.backfill.campaign.campaign import report
@@ -33,7 +34,6 @@ _LIFE = 2.0, 40.0
 _DELIVERING = 0.5
 """The share of the queries that deliver something before they are killed."""
 
-_LONG_AGO = "2026-01-01T00:00:00Z"
 _SIZES = (1, 10, 50, 100, 200)
 """Writes of a transaction."""
 
@@ -126,12 +126,10 @@ class Campaign:
 
     def _age(self) -> None:
         """Makes the sink remove old versions when it next looks at a table, as it does once a day."""
-        record = self._folder / "spool" / "consumers" / f"tables{MAINTENANCE}"
-        if record.exists():
-            document = json.loads(record.read_bytes())
-            for table in document["tables"].values():
-                table |= {"since": _LONG_AGO, "expired_at": 0}
-            record.write_text(json.dumps(document))
+        record = MaintenanceRecord(self._spool, "tables")
+        for table in (*tables(PARENTS), CUTS):
+            if record.of(table) is not None:
+                record.put(table, TableRecord(since=0))
 
     def _kill(self, sink: Background) -> None:
         victims = victims_of(sink.process.pid)
