@@ -8,14 +8,13 @@ INSTALL := .ci/install
 # Tests start thousands of processes, which must not compile what they import each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-pure test-rest test-servers test-commands test-random test-spark-services test-spark-databases test-spark-sources test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-lower-bounds-of-jobs test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
+.PHONY: demo quick test test-pure test-rest test-servers test-commands test-random test-spark-databases test-spark-sources test-spark-sessions test-lakehouse test-delta test-own-delta test-iceberg test-lower-bounds test-lower-bounds-of-jobs test-newest-python test-python-versions test-spark-versions test-snippets lint format bench docs sbom scale soak campaigns wheel setup clean
 
 demo: setup
 	@$(BIN)/python -m emulator.demo
 
-# Spark's tests wait for JVMs most of the time: those that start services with JVMs of their own, and those that share a session, run
-# beside each other and the rest. They print what they found when they have ended.
-SERVICES := tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs tests/spark_sink/sinks/files
+# Spark's tests share a session in each of three lanes, which run beside each other and the rest. They print what they found when they have
+# ended.
 DATABASES := tests/integration/bigquery tests/spark_sink/sinks/bigquery tests/spark_sink/sinks/spanner
 SPARK := tests/spark_sink tests/integration/bigquery
 
@@ -27,7 +26,8 @@ SPARK := tests/spark_sink tests/integration/bigquery
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
 RANDOM := tests/peers tests/property tests/soak tests/connector/spool/test_summaries.py
 SERVERS := tests/emulator tests/breakages
-SOURCES := tests/spark_sink/sources tests/spark_sink/reading/windows
+SOURCES := tests/spark_sink/sources tests/spark_sink/reading/windows tests/spark_sink/reading/backfill tests/spark_sink/reading/repairs \
+  tests/spark_sink/sinks/files
 SNIPPETS := $(VENV)/snippets
 SHOWN := $(addprefix tests/docs/,test_own_job.py test_quickstart.py test_snippets.py) tests/connector/api/test_embedding.py
 
@@ -44,9 +44,9 @@ endif
 
 # So many at a time keep two cores busy; with more, each only waits longer. The longest start first, so that none is left to run alone. What
 # only some of them need is made beside the others.
-AT_A_TIME := 5
-LANES := lint test-rest test-spark-databases test-random $(ALSO) test-spark-sessions test-commands test-spark-services test-snippets \
-  test-spark-sources test-servers
+AT_A_TIME := 4
+LANES := lint test-rest test-spark-databases test-random $(ALSO) test-spark-sessions test-spark-sources test-commands test-snippets \
+  test-servers
 PASSED := $(VENV)/passed
 
 # About a minute: what a change meets first. Tests of the pure parts need neither Java nor an emulator.
@@ -100,9 +100,6 @@ test-rest:
 test-servers:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVERS) $(LATER)
 
-test-spark-services:
-	@$(BIN)/python $(PYTEST) $(CACHE) $(SERVICES) $(LATER)
-
 test-spark-databases:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(DATABASES) $(LATER)
 
@@ -110,7 +107,7 @@ test-spark-sources:
 	@$(BIN)/python $(PYTEST) $(CACHE) $(SOURCES) $(LATER)
 
 test-spark-sessions:
-	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(SERVICES) $(DATABASES) $(SOURCES)) tests/spark_sink $(LATER)
+	@$(BIN)/python $(PYTEST) $(CACHE) $(addprefix --ignore=,$(DATABASES) $(SOURCES)) tests/spark_sink $(LATER)
 
 test-commands:
 	@$(BIN)/python -m pytest $(CACHE) $(addprefix --ignore=,$(SPARK)) $(COMMANDS) $(LATER)
@@ -136,7 +133,8 @@ test-delta: $(LAKEHOUSE)/.installed
 ONE_CODE := campaign $(addprefix cuts/test_,listing.py transfers.py) history rejected repairs \
   $(addprefix test_,$(addsuffix .py,appending corners keys kept_spools restored_spools sessions stopped_tables))
 SHOWN_WITH_ICEBERG := connect/test_connect.py::test_tables_are_merged_through_spark_connect_each_epoch_once \
-  $(addprefix cuts/test_as_of.py::test_,cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
+  $(addprefix cuts/test_as_of.py::test_,a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_read \
+    cuts_of_several_sinks_are_not_mixed cuts_that_are_older_than_they_are_kept_are_removed \
     the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond \
     small_files_are_made_one_though_each_process_publishes_but_once) \
   $(addprefix maintenance/test_tables.py::test_,a_table_says_who_has_created_it versions_go_and_the_last_epoch_stays) \

@@ -30,27 +30,35 @@ from tests.soak.worker import Job, run
 )
 @click.option("--first-seed", default=1, show_default=True)
 @click.option("--seed", type=int, help="Replay this seed, and report what happens.")
+@click.option("--kills", type=click.IntRange(min=0), help="Kill only the first so many runs of a seed.")
 @click.option("--in-one-process", is_flag=True, help="With --seed: replay one of the seeds on virtual time.")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default="one a processor")
 def main(
-    *, minutes: float, seeds: int | None, first_seed: int, seed: int | None, in_one_process: bool, workers: int
+    *,
+    minutes: float,
+    seeds: int | None,
+    first_seed: int,
+    seed: int | None,
+    kills: int | None,
+    in_one_process: bool,
+    workers: int,
 ) -> None:
     """Runs seeded scenarios with random faults and kills, and checks what was delivered."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     prepare_environment(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     if seed is not None:
-        sys.exit(_replay(Job(seed, None if in_one_process else folder / f"seed-{seed}"), folder))
+        sys.exit(_replay(Job(seed, None if in_one_process else folder / f"seed-{seed}", kills), folder))
     began = time.monotonic()
     ends = began + minutes * 60
 
     def enough(started: int) -> bool:
         return started >= seeds if seeds is not None else time.monotonic() >= ends
 
-    sys.exit(_run(first_seed, enough, workers, folder, began))
+    sys.exit(_run(first_seed, enough, workers, folder, began, kills))
 
 
-def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: float) -> int:
+def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: float, kills: int | None) -> int:
     failed: list[Job] = []
 
     def report(job: Job, outcome: Outcome) -> None:
@@ -64,7 +72,7 @@ def _run(first_seed: int, enough: Enough, workers: int, folder: Path, began: flo
                 err=True,
             )
 
-    campaign = Campaign(first_seed, enough, workers=workers, folder=folder, report=report)
+    campaign = Campaign(first_seed, enough, workers=workers, folder=folder, report=report, kills=kills)
     campaign.run()
     click.echo(summary(campaign.outcomes, time.monotonic() - began))
     if not failed:

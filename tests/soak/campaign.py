@@ -42,15 +42,24 @@ class Campaign:
         workers: how many seeds run at a time.
         folder: for files; those of seeds that passed are deleted.
         report: called with each outcome, from any thread.
+        kills: the most runs of a seed that are killed; None for all that are planned.
     """
 
     def __init__(
-        self, first: int, enough: Enough, *, workers: int, folder: Path, report: Callable[[Job, Outcome], None]
+        self,
+        first: int,
+        enough: Enough,
+        *,
+        workers: int,
+        folder: Path,
+        report: Callable[[Job, Outcome], None],
+        kills: int | None = None,
     ) -> None:
         self._enough = enough
         self._workers = workers
         self._folder = folder
         self._report = report
+        self._kills = kills
         self._jobs = self._drawn(first)
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -75,7 +84,7 @@ class Campaign:
             if self._enough(number):
                 return
             seed = first + number
-            yield Job(seed, self._folder / f"seed-{seed}")
+            yield Job(seed, self._folder / f"seed-{seed}", self._kills)
             for small in range(IN_ONE_PROCESS):
                 yield Job(seed * IN_ONE_PROCESS + small, None)
 

@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -65,11 +65,15 @@ def run_in_one_process(seed: int) -> Outcome:
 
 
 def run_in_processes(
-    seed: int, folder: Path, spark: Callable[[], SparkSession], report: Callable[[str], None]
+    seed: int, folder: Path, spark: Callable[[], SparkSession], report: Callable[[str], None], kills: int | None = None
 ) -> Outcome:
-    """Runs a daemon against a scripted Spanner, and the file sink, in processes that are killed."""
+    """Runs a daemon against a scripted Spanner, and the file sink, in processes that are killed.
+
+    With `kills`, only so many runs are killed, the first ones.
+    """
     began = time.monotonic()
     plan = Plan.of_seed(seed)
+    plan = replace(plan, runs=plan.runs[:kills])
 
     def timed(line: str) -> None:
         report(f"{time.monotonic() - began:6.1f} s  {line}")

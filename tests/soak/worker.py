@@ -16,15 +16,20 @@ from tests.soak.seed import Outcome, run_in_one_process, run_in_processes
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A seed to run: in real processes, with their files in `folder`, or in one process if that is None."""
+    """A seed to run: in real processes, with their files in `folder`, or in one process if that is None.
+
+    With `kills`, only so many of its runs are killed.
+    """
 
     seed: int
     folder: Path | None
+    kills: int | None = None
 
     @property
     def command(self) -> str:
         """The command that runs it again."""
-        return f"python -m tests.soak --seed {self.seed}{' --in-one-process' if self.folder is None else ''}"
+        kills = "" if self.kills is None else f" --kills {self.kills}"
+        return f"python -m tests.soak --seed {self.seed}{' --in-one-process' if self.folder is None else kills}"
 
 
 def run(job: Job, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Outcome:
@@ -32,7 +37,7 @@ def run(job: Job, spark: Callable[[], SparkSession], report: Callable[[str], Non
     if job.folder is None:
         return run_in_one_process(job.seed)
     job.folder.mkdir(parents=True)
-    return run_in_processes(job.seed, job.folder, spark, report)
+    return run_in_processes(job.seed, job.folder, spark, report, job.kills)
 
 
 def work(jobs: Connection, log: Path) -> None:

@@ -65,7 +65,8 @@ def test_the_model_covers_every_kind_of_disturbance(kind: type[Reading]) -> None
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_of_the_core_is_caught(mutant: type[Reading]) -> None:
-    for seed in range(2000):
+    """One is caught by hardly any seed: the one that does is tried first."""
+    for seed in (855, *range(2000)):
         try:
             of_seed(mutant, seed).run()
         except Exception:  # noqa: BLE001 - a mutant may fail in any way

@@ -183,6 +183,7 @@ def test_a_spark_without_a_library_is_named_with_what_to_install(monkeypatch: py
     assert not libraries.missing_library(TablesConfig.model_validate({"format": "parquet", "path": "/lake"}), {})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_sink_does_not_start_with_tables_in_a_catalog_in_memory(spool: SpoolMaker, tmp_path: Path) -> None:
     """A restarted one would not find them. What is in the jar does not matter: the catalog's options decide it."""

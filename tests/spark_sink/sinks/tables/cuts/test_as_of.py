@@ -82,6 +82,21 @@ def test_a_cut_whose_version_was_removed_is_refused_in_a_line_and_the_newest_is_
     assert both.agg({"Balance": "sum"}).collect()[0][0] == SUM
 
 
+@DELTA
+def test_a_cut_of_delta_whose_files_are_vacuumed_is_refused_in_a_line_and_the_newest_is_read(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    table, store = target(tmp_path, "delta", "Lines"), records(lake, "delta", tmp_path)
+    lake.sql(f"CREATE TABLE {table} (Balance INT, {DELETED} BOOLEAN) USING delta")
+    for version in (1, 2):
+        lake.sql(f"INSERT OVERWRITE {table} VALUES ({version}, false)")
+        store.publish(cut(version, START + version, time.time_ns(), Lines=TableAtCut(version=str(version))))
+    removed_versions(lake, "delta", table)
+    with pytest.raises(CutError, match=r"table Lines of the cut at \S+ cannot be read: version 1 of .* is vacuumed or"):
+        spark_sink.as_of(lake, path=tmp_path, timestamp=format_rfc3339(START + 1))
+    assert spark_sink.as_of(lake, path=tmp_path)["Lines"].first()["Balance"] == 2  # type: ignore[index]
+
+
 @pytest.mark.long
 def test_the_newest_cut_at_or_before_a_timestamp_is_read_to_the_nanosecond(
     lake: SparkSession, merging_format: Format, tmp_path: Path
