@@ -42,7 +42,7 @@ from spark_sink.sinks.tables.lake_table import (
 from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, RejectedRows
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
-from spark_sink.sinks.tables.row_merger import for_table, merged, newest
+from spark_sink.sinks.tables.row_merger import after, for_table, merged, newest
 from spark_sink.sinks.tables.table_faults import naming, refused, tried
 from spark_sink.sinks.tables.table_keys import check_nanoseconds, of_newest_key
 from spark_sink.sources.changes.known_tables import KnownTables, TablesNow, type_name
@@ -56,6 +56,9 @@ _AT_A_TIME = 4
 
 _ROWS_OF_A_TASK = 100_000
 """Changes that one task merges: each task of a merge leaves a file, and small files slow every later merge down."""
+
+_EVENTS_OF_A_TASK = 5_000
+"""Events of a table that one task reads and merges: a shuffle of so few costs more than it saves."""
 
 _METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
 """The fields of ``source_metadata`` that are needed."""
@@ -261,7 +264,7 @@ class TablesWriter:
 
         def one(row: Row) -> None:
             table, done = tables[row["object"]], applied[row["object"]]
-            left = _after(events, "epoch", done, row["first"])
+            left = after(events, "epoch", done, row["first"])
             write = partial(self._write_events, store, table, row, batch, merging)
             if self._options.mode != "append":
                 check_nanoseconds(events, table)
@@ -302,12 +305,14 @@ class TablesWriter:
             return
         lacks_columns = row["columns"] is not None and row["columns"] < len(table.columns)
         whole, tasks = not (row["partial"] or lacks_columns), -(-row["events"] // _ROWS_OF_A_TASK)
+        if row["events"] <= _EVENTS_OF_A_TASK:
+            events = events.coalesce(1)
         self._merge_typed(store, table, _typed(events, table), merging, whole=whole, tasks=tasks)
 
     def _append(self, store: TableStore, table: LakeTable, rows: DataFrame, row: Row, batch: Merged) -> None:
         done = self._applied(store, table)  # another run of this query may have committed meanwhile
         if done < row["last"]:
-            left = _after(rows, "_epoch", done, row["first"])
+            left = after(rows, "_epoch", done, row["first"])
             store.append(left, table.name, max(batch.first, done + 1), identified(self._spool, batch.last))
 
     def _merge_typed(
@@ -454,14 +459,6 @@ def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[s
 
 def _typed(events: DataFrame, table: LakeTable) -> DataFrame:
     return for_table(table, typed_as(events, table.source, table.types, instants=True))
-
-
-def _after(rows: DataFrame, column: str, done: int, first: int) -> DataFrame:
-    """The rows of the epochs after ``done``; ``first`` is their first epoch, which is mostly a later one.
-
-    A number in a filter is in the code that Spark generates: each micro-batch would have classes of its own.
-    """
-    return rows if first > done else rows.where(F.col(column) > done)
 
 
 def _is_update() -> Column:

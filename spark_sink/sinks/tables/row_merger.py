@@ -33,6 +33,14 @@ def for_table(table: LakeTable, typed: DataFrame) -> DataFrame:
     return rows.withColumnsRenamed({former: table.own[name] for name, former in FORMER.items()})
 
 
+def after(rows: DataFrame, column: str, done: int, first: int) -> DataFrame:
+    """The rows of the epochs after ``done``; ``first`` is their first epoch, which is mostly a later one.
+
+    A number in a filter is in the code that Spark generates: each micro-batch would have classes of its own.
+    """
+    return rows if first > done else rows.where(F.col(column) > done)
+
+
 def newest(table: LakeTable, rows: DataFrame, *, keeps_deleted: bool) -> DataFrame:
     """The newest change of each key, of changes that hold whole rows.
 
