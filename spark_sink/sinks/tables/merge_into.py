@@ -27,7 +27,7 @@ from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.applied_epochs import identified, start_over
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
 from spark_sink.sinks.tables.formats.session import OWN, writing
-from spark_sink.sinks.tables.formats.store import TableStore
+from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.history.version_merger import history_statement
 from spark_sink.sinks.tables.kept_rows import remove_kept
@@ -51,8 +51,8 @@ from spark_sink.sources.changes.typed import spool_of, typed_as
 
 CONSUMER = "merge_into"
 
-_AT_A_TIME = 4
-"""Tables that are committed to at the same time."""
+_AT_A_TIME = 8
+"""Tables that are prepared and committed to at the same time: storage and catalogs take their time for each."""
 
 _ROWS_OF_A_TASK = 100_000
 """Changes that one task merges: each task of a merge leaves a file, and small files slow every later merge down."""
@@ -239,7 +239,7 @@ class TablesWriter:
         last, now = identified(self._spool, batch.last), TablesNow(self._known, self._own)
         stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, now.names()))
         tables: dict[str, LakeTable] = {}
-        keyed, applied = dict[str, bool](), dict[str, int]()
+        prepared: dict[str, tuple[PreparedTable, int]] = {}
 
         @contextmanager
         def only(name: str) -> Iterator[None]:
@@ -250,31 +250,36 @@ class TablesWriter:
                 stopped[name] = error
 
         def prepare(name: str) -> None:
-            table = self.table(name, now)
-            with naming(table, store.target(table.name), events):  # before the options of commits are set
-                prepared = tried(name, store.prepare, table)
-                applied[name] = self._applied(store, table)
-                self._rejected.opened(table, events.sparkSession)
-            tables[name], keyed[name] = prepared.table, prepared.is_keyed
+            table = tables[name]
+            with only(name), naming(table, store.target(table.name), events):
+                prepared[name] = tried(name, store.prepare, table), self._applied(store, table)
 
         for name in (row["object"] for row in counts if row["object"] not in stopped):
             with only(name):
-                prepare(name)
-        due = [row for row in counts if row["object"] in tables and row["last"] > applied[row["object"]]]
+                tables[name] = self.table(name, now)
+        with ThreadPoolExecutor(_AT_A_TIME) as threads:  # before the options of commits are set
+            list(threads.map(prepare, tables))
+        for name in prepared:
+            table = tables[name]
+            with only(name), naming(table, store.target(table.name), events):
+                self._rejected.opened(table, events.sparkSession)
+        ready = prepared.keys() - stopped.keys()
+        due = [row for row in counts if row["object"] in ready and row["last"] > prepared[row["object"]][1]]
 
         def one(row: Row) -> None:
-            table, done = tables[row["object"]], applied[row["object"]]
+            found, done = prepared[row["object"]]
+            table = found.table
             left = after(events, "epoch", done, row["first"])
             write = partial(self._write_events, store, table, row, batch, merging)
             if self._options.mode != "append":
                 check_nanoseconds(events, table)
-                is_certain = keyed[row["object"]] and not merging.of_backfill
+                is_certain = found.is_keyed and not merging.of_backfill
                 left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
             self._rejected.write(table, left, write)
             store.committed(table.name, last)
 
         def named(row: Row) -> None:
-            table = tables[row["object"]]
+            table = prepared[row["object"]][0].table
             with only(table.source), naming(table, store.target(table.name), events):
                 one(row)
 

@@ -94,15 +94,20 @@ class IcebergStore(TableStore):
 
     def loaded(self, name: str) -> JavaObject | None:
         """A table as the JVM has it, with its newest metadata; None if there is none."""
+        table = self._cached(name)
+        if table is not None:
+            table.refresh()
+        return table
+
+    def _cached(self, name: str) -> JavaObject | None:
+        """A table as the catalog has it, which caches tables; None if there is none."""
         find = java_classes(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
         try:
-            table = find(java_session(self._spark), self.target(name))
+            return find(java_session(self._spark), self.target(name))
         except AnalysisException as error:
             if not is_missing(error):
                 raise
             return None
-        table.refresh()  # the catalog caches tables
-        return table
 
     def rewrite_files(self, name: str, options: Mapping[str, str], properties: Mapping[str, str]) -> None:
         """Makes one file of the small ones of a table, by the action of the procedure ``rewrite_data_files``.
@@ -174,7 +179,7 @@ class IcebergStore(TableStore):
             if not is_missing(error):
                 raise
             return None
-        return self.loaded(name)
+        return self._cached(name)
 
     def _walked(self, table: JavaObject, newest: int, known: tuple[int, Offset] | None) -> Offset | None:
         """From the newest snapshot to the known one, or to the first that there is; None if it is too far."""

@@ -1,6 +1,7 @@
-"""The requests to a spool's storage that a micro-batch makes before it writes tables."""
+"""The requests of a micro-batch to a spool's storage and to a catalog, before it writes tables."""
 
 from collections import Counter
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +35,18 @@ class Done:
 
     def applied(self, name: str) -> Offset:
         return Offset(1)
+
+
+class Together(Done):
+    """A store that prepares no table until it is asked for several ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others = Barrier(4)
+
+    def prepare(self, table: LakeTable) -> PreparedTable:
+        self.others.wait(timeout=60)
+        return super().prepare(table)
 
 
 @pytest.fixture
@@ -73,3 +86,12 @@ def test_the_requests_of_a_micro_batch_do_not_grow_with_the_number_of_its_tables
     made(TABLES)  # a schema's file never changes, and each is read once
     assert made(TABLES) == made(TABLES[:1])
     assert store.keys == [("Id",)] * 41
+
+
+def test_tables_are_prepared_beside_each_other(spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool.seal(*(record(spool.watermark + SECOND + n, [n], table=name) for n, name in enumerate(TABLES)))
+    writer = TablesWriter(Feed.at(spool.path), TableOptions("delta", "/lake", None, "append", "apply"), "merge_into")
+    monkeypatch.setattr(writer, "store", lambda _: Together())
+    rows = [Row(object=name, last=1, first=1, events=1) for name in TABLES]
+    batch = Merged(1, 1, dict.fromkeys(TABLES, 1))
+    assert not writer._write(SimpleNamespace(sparkSession=None), rows, batch, _Merging(frozenset(), False))  # type: ignore[arg-type]
