@@ -20,7 +20,7 @@ SPARK := tests/spark_sink tests/integration/bigquery
 
 # ALSO="test-iceberg test-own-delta test-lower-bounds test-newest-python" runs those beside them, as CI does.
 # RETRY=1 runs what failed once more when nothing else runs, as CI does, and names what then passed: each is a fault to be mended.
-# LONG=1 runs the tests that are marked long, too: an hour instead of half of one.
+# LONG=1 runs the tests that are marked long, too: an hour instead of a third of one.
 # COVERAGE=1 measures branch coverage and prints a summary; it takes a third longer. Not traced are tests that measure processor time, that are
 # bound by it (many random examples of code that other tests cover), or that run commands in processes of their own.
 COMMANDS := tests/benchmarks tests/faults tests/integration tests/packaging
