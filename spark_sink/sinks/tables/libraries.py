@@ -12,10 +12,9 @@ from connector.config.sections import SparkConfig
 from connector.extras import installation
 from spark_sink.sinks.tables.config import TablesConfig
 
-_OWN = {"spark.sql.codegen.cache.maxEntries": "5000", "spark.sql.ui.explainMode": "simple"}
+_GENERATED = {"spark.sql.codegen.cache.maxEntries": "5000"}
 """The number of generated classes that Spark keeps. A MERGE has dozens: with Spark's default of 100 most are generated
-again for each micro-batch, and the JVM optimizes them again. And a short form of the plan on Spark's page: to write the
-long one takes a sixth of a small MERGE's processor time.
+again for each micro-batch, and the JVM optimizes them again.
 """
 
 PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
@@ -71,7 +70,7 @@ def spark_options(sink: TablesConfig, spark: SparkConfig) -> dict[str, str]:
     """
     given = spark.config
     tasks = str(2 * (os.cpu_count() or 1))
-    own = dict(_OWN)
+    own = dict(_GENERATED)
     is_local = spark.master.startswith("local")
     if is_local:
         own["spark.sql.shuffle.partitions"] = tasks

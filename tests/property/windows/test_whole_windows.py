@@ -48,7 +48,7 @@ def test_windows_have_the_records_of_a_placement_that_is_left_and_refilled(
     refilled = type("Refilled", (Refilled,), {"after": after * SECOND})
     monkeypatch.setattr("emulator.scenario.timelines._Mutable", refilled)
     counts: Counter[str] = Counter()
-    for seed in range(SEEDS // 3):
+    for seed in range(SEEDS):
         scenario = Scenario.generate(
             seed, origin=ORIGIN, seconds=60, transactions=200, churn=40, placements=3, mode="MUTABLE_KEY_RANGE"
         )
