@@ -47,11 +47,19 @@ Timestamp = Annotated[int, BeforeValidator(_parse_timestamp), PlainSerializer(fo
 """Unix nanoseconds inside, RFC 3339 in the file."""
 
 
-class _Document(BaseModel):
+class DocumentPart(BaseModel):
+    """A part of a document of the spool; fields that only newer programs know are ignored."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class SourceName(_Document):
+class Document(DocumentPart):
+    """A document of the spool."""
+
+    version: int = VERSION
+
+
+class SourceName(DocumentPart):
     """The change stream that a spool holds."""
 
     project: str
@@ -63,7 +71,7 @@ class SourceName(_Document):
         return f"{self.project}/{self.instance}/{self.database}/{self.change_stream}"
 
 
-class SegmentFile(_Document):
+class SegmentFile(DocumentPart):
     """An Arrow IPC file of an epoch; ``path`` is relative to the spool."""
 
     path: str
@@ -74,7 +82,7 @@ class SegmentFile(_Document):
     last_commit_timestamp: Timestamp
 
 
-class CutToken(_Document):
+class CutToken(DocumentPart):
     """A partition from which reading continues; the empty token is the initial query.
 
     ``function`` is the read function that it belongs to, or absent if the change stream has one alone.
@@ -102,7 +110,7 @@ class CutToken(_Document):
         return node
 
 
-class RemovedPartition(_Document):
+class RemovedPartition(DocumentPart):
     """A partition that a cut no longer has, where the change stream has several read functions."""
 
     token: str
@@ -114,7 +122,7 @@ class RemovedPartition(_Document):
         return partition_id(self.token, self.function)
 
 
-class CutFile(_Document):
+class CutFile(DocumentPart):
     """The file of a large cut, and the partitions that were added and removed between that cut and this one.
 
     ``path`` is relative to the spool. A token that is in the file and in ``added`` starts as ``added`` says.
@@ -132,14 +140,14 @@ class CutFile(_Document):
         return tuple(partition_id(one) if isinstance(one, str) else one.id for one in self.removed)
 
 
-class Gap(_Document):
+class Gap(DocumentPart):
     """The reason why the records of an epoch are missing, and when that was recorded."""
 
     reason: str
     recorded_at: Timestamp
 
 
-class BackfillPart(_Document):
+class BackfillPart(DocumentPart):
     """The part of a backfill that an epoch holds: all rows of one partition of one table.
 
     Attributes:
@@ -153,7 +161,7 @@ class BackfillPart(_Document):
     partition: int = Field(ge=0)
 
 
-class Manifest(_Document):
+class Manifest(Document):
     """An epoch: records committed in (watermark_low, watermark_high], and the checkpoint after it.
 
     With a ``gap`` it has none of those records, and may span any number of minutes. With a ``cut_file`` the cut is not
@@ -162,7 +170,6 @@ class Manifest(_Document):
     the tables were read at, and no cut.
     """
 
-    version: int = VERSION
     epoch: int = Field(ge=1)
     spool_id: str
     source: SourceName

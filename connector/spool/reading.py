@@ -18,6 +18,7 @@ This module reads; :mod:`connector.spool.writing` writes. A reader never blocks 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -192,6 +193,12 @@ class Spool:
             return kind.model_validate(node)
         except ValidationError as error:
             raise corrupt(self._full(path), lack) from error
+
+    def find(self, path: str, kind: type[_Model], lack: str) -> _Model | None:
+        """A small document as of :meth:`document`; None if there is no such file."""
+        with suppress(FileNotFoundError):
+            return self.document(path, kind, lack)
+        return None
 
     def check_source(self, source: SourceName, columns: RulesFingerprint | None = None) -> SpoolHeader:
         """The header, if the spool holds this change stream, after these rules for columns.

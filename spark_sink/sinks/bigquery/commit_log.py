@@ -14,11 +14,9 @@ process may still resume. No streams are entered for a micro-batch that is recor
 
 from hashlib import blake2b
 
-from pydantic import BaseModel, ConfigDict
-
 from connector.errors import SpoolError, TakenOverError
 from connector.spool.consumers import find
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.config import CONSUMER
 
@@ -28,7 +26,7 @@ KEPT = 600
 _FOLDER = "bigquery"
 
 
-class StreamsEntry(BaseModel):
+class StreamsEntry(Document):
     """A table's streams of a micro-batch, and whether they are known to be committed.
 
     ``at`` is the identity of the micro-batch's first epoch; empty in entries of versions that did not record it.
@@ -36,9 +34,6 @@ class StreamsEntry(BaseModel):
     versions that had discarded all others before.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     table: str
     streams: tuple[str, ...]
     committed: bool = False
@@ -46,15 +41,12 @@ class StreamsEntry(BaseModel):
     dead_letters: tuple[str, ...] | None = None
 
 
-class ReplayEntry(BaseModel):
+class ReplayEntry(Document):
     """The stream or staging table of a file of dead letters, and those that were rejected again, with the reasons.
 
     ``stream`` is the pending stream's name, or the staging table as text; ``committed`` says that it is visible.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     stream: str
     refused: tuple[tuple[int, str], ...]
     committed: bool = False
@@ -83,11 +75,8 @@ class CommitLog:
             SpoolError: it is of another epoch with that number than the one with the identity ``at``.
         """
         path = self.path(first, table)
-        try:
-            entry = self._spool.document(path, StreamsEntry, "it names no streams")
-        except FileNotFoundError:
-            return None
-        if "" not in (at, entry.at) and entry.at != at:
+        entry = self._spool.find(path, StreamsEntry, "it names no streams")
+        if entry is not None and "" not in (at, entry.at) and entry.at != at:
             raise SpoolError(
                 f"{self._spool.storage.full(path)} is of another epoch {first} than the one in this spool, which was"
                 " put back from an older copy",
@@ -130,10 +119,7 @@ class CommitLog:
 
     def find_replay(self, dead_letters: str) -> ReplayEntry | None:
         """The entry of a file of dead letters, or None: then no replay has appended or merged its rows."""
-        try:
-            return self._spool.document(self.replay_path(dead_letters), ReplayEntry, "it names no stream")
-        except FileNotFoundError:
-            return None
+        return self._spool.find(self.replay_path(dead_letters), ReplayEntry, "it names no stream")
 
     def enter_replay(self, dead_letters: str, entry: ReplayEntry) -> None:
         """Records an entry; only one process replays at a time."""

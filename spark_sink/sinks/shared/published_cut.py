@@ -13,15 +13,15 @@ complete after the last epoch.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 
 HAS_REJECTED = "it has dead letters"
 """The reason why a table is incomplete that has some."""
 
 
-class TableAtCut(BaseModel):
+class TableAtCut(DocumentPart):
     """A table at a published cut.
 
     Attributes:
@@ -30,13 +30,11 @@ class TableAtCut(BaseModel):
         incomplete: the reason why the table lacks rows, or has too many; empty if it is complete.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     version: str = ""
     incomplete: str = ""
 
 
-class PublishedCut(BaseModel):
+class PublishedCut(Document):
     """A published cut.
 
     Attributes:
@@ -47,9 +45,6 @@ class PublishedCut(BaseModel):
         tables: every table of the spool that the sink delivers, by its name in the source.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     timestamp: Timestamp
     epoch: int = Field(ge=1)
     spool_id: str

@@ -7,14 +7,14 @@ another checkpoint begins after the consumer's record, and repeats the micro-bat
 
 import time
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.spool.consumers import STARTED
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document, DocumentPart
 from connector.spool.reading import Spool, to_json
 
 
-class StartedBatch(BaseModel):
+class StartedBatch(DocumentPart):
     """The epochs of a micro-batch, and the options that decide what it writes.
 
     Attributes:
@@ -24,18 +24,13 @@ class StartedBatch(BaseModel):
         at: the identity of its last epoch; empty in the record of an older program.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     first: int = Field(ge=1)
     last: int = Field(ge=1)
     pinned: str
     at: str = ""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Document(Document):
     batches: tuple[StartedBatch, ...]
 
 
@@ -86,11 +81,6 @@ class StartedBatches:
 
     def _batches(self) -> tuple[StartedBatch, ...]:
         if self._known is None:
-            self._known = self._read()
+            known = self._spool.find(self._path, _Document, "it has no valid field batches")
+            self._known = known.batches if known else ()
         return self._known
-
-    def _read(self) -> tuple[StartedBatch, ...]:
-        try:
-            return self._spool.document(self._path, _Document, "it has no valid field batches").batches
-        except FileNotFoundError:
-            return ()

@@ -12,10 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from pydantic import BaseModel, ConfigDict
-
 from connector.spool.backfill.records import backfills, mark_lost
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
@@ -30,12 +28,9 @@ _COMMIT = 16
 """Characters of a change sequence number that are its commit timestamp."""
 
 
-class _Notes(BaseModel):
+class _Notes(Document):
     """A table of notes: where it is, and of which table of the source."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     source: str
     project: str
     dataset: str

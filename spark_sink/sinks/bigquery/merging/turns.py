@@ -8,9 +8,7 @@ still run in BigQuery; one that was named and never started is prevented.
 
 from hashlib import blake2b
 
-from pydantic import BaseModel, ConfigDict
-
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable
@@ -18,12 +16,9 @@ from spark_sink.sinks.bigquery.tables.table import BigQueryTable
 _FOLDER = "bigquery/turns"
 
 
-class _Turn(BaseModel):
+class _Turn(Document):
     """The job whose turn it is, and the largest number merged so far without a note."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     job: str = ""
     unnoted: str = ""
 
@@ -75,7 +70,7 @@ class Turns:
             if before is not None and self._named(newest + 1, turn):
                 return turn.unnoted
 
-    def _named(self, number: int, turn: "_Turn") -> bool:
+    def _named(self, number: int, turn: _Turn) -> bool:
         """Names a job under a number; returns whether it is the newest, because no other process was faster."""
         try:
             self._storage.create(self._path(number), to_json(turn))
@@ -92,14 +87,9 @@ class Turns:
         """The newest number; 0 before the first. It is never removed."""
         return max(map(_number, self._storage.list(self._folder)), default=0)
 
-    def _turn(self, number: int) -> "_Turn | None":
+    def _turn(self, number: int) -> _Turn | None:
         """The turn with a number, an empty one before the first; None where others have passed it meanwhile."""
-        if not number:
-            return _Turn()
-        try:
-            return self._spool.document(self._path(number), _Turn, "it names no job")
-        except FileNotFoundError:
-            return None
+        return self._spool.find(self._path(number), _Turn, "it names no job") if number else _Turn()
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:020d}.json"

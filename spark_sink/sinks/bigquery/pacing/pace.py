@@ -8,15 +8,14 @@ What is delivered at an end (``source.end``, a shutdown, AvailableNow) is not he
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.core.timestamps import SECOND
 from connector.spool.consumers import LOADED, PACE, RELEASED
 from connector.spool.lifecycle import state_of
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 from connector.spool.summaries import held_bytes
 from spark_sink.sinks.bigquery.config import CONSUMER
@@ -30,34 +29,25 @@ _RELEASE_CHECK = 1.0
 """Seconds between two checks of a waiting retry whether the service is to end."""
 
 
-class _Document(BaseModel):
+class _Document(Document):
     """The quota spent so far; ``calls`` are those of the micro-batch from epoch ``first`` on, or 0."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     paid_until: int = Field(ge=0)
     begun: int = Field(ge=0)
     first: int = Field(default=0, ge=0)
     calls: int = Field(default=0, ge=0)
 
 
-class _Released(BaseModel):
+class _Released(Document):
     """Everything up to an epoch is to be delivered; ``at`` distinguishes one such request from another."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     epoch: int = Field(ge=0)
     at: int = 0
 
 
-class _Loaded(BaseModel):
+class _Loaded(Document):
     """The number of loads of the micro-batch from epoch ``first`` on."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     first: int = Field(ge=1)
     loads: int = Field(ge=0)
 
@@ -193,8 +183,8 @@ class Pace:
         spent = self._pacing.believed(saved, now)
         was_fast = spent != saved
         if known.first:
-            with suppress(FileNotFoundError):
-                loaded = self._spool.document(_loaded_by(self._name), _Loaded, "it names no micro-batch")
+            loaded = self._spool.find(_loaded_by(self._name), _Loaded, "it names no micro-batch")
+            if loaded is not None:
                 more = max(0, loaded.loads - known.calls) if loaded.first == known.first else 0
                 spent = self._pacing.with_more(spent, more, now)
         self._keep(spent)
@@ -214,12 +204,8 @@ class Pace:
 
     def _read(self) -> _Document:
         if self._known is None:
-            try:
-                self._known = self._spool.document(
-                    f"consumers/{self._name}{PACE}", _Document, "it does not record what was spent"
-                )
-            except FileNotFoundError:
-                self._known = _Document(paid_until=0, begun=0)
+            path, lack = f"consumers/{self._name}{PACE}", "it does not record what was spent"
+            self._known = self._spool.find(path, _Document, lack) or _Document(paid_until=0, begun=0)
         return self._known
 
     def _wait(self, span: int) -> None:
@@ -236,10 +222,7 @@ class Pace:
         return self._released
 
     def _release(self) -> _Released:
-        try:
-            return self._spool.document(_released_by(self._name), _Released, "it names no epoch")
-        except FileNotFoundError:
-            return _Released(epoch=0)
+        return self._spool.find(_released_by(self._name), _Released, "it names no epoch") or _Released(epoch=0)
 
 
 def _held(epochs: Iterable[EpochWeight]) -> int:

@@ -7,16 +7,14 @@ were written before.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pydantic import BaseModel, ConfigDict
-
 from connector.spool.consumers import MADE
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document, DocumentPart
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.config import CONSUMER
 from spark_sink.sinks.bigquery.tables.states import TableStage
 
 
-class TableRecord(BaseModel):
+class TableRecord(DocumentPart):
     """A table of the sink.
 
     Attributes:
@@ -26,8 +24,6 @@ class TableRecord(BaseModel):
         schema_key: the schema of its newest row; empty where that is not known.
         mode: the sink's mode that it was created for; empty where that is not known.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     columns: dict[str, str]
@@ -71,10 +67,7 @@ class TableRecord(BaseModel):
         )
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Document(Document):
     tables: dict[str, TableRecord]
 
 
@@ -97,10 +90,8 @@ class TableRecords:
     def all(self) -> dict[str, TableRecord]:
         """The records; changes of this mapping are kept by :meth:`save`."""
         if self._tables is None:
-            try:
-                self._tables = dict(self._spool.document(self._path, _Document, "it names no tables").tables)
-            except FileNotFoundError:
-                self._tables = {}
+            known = self._spool.find(self._path, _Document, "it names no tables")
+            self._tables = dict(known.tables) if known else {}
         return self._tables
 
     def save(self) -> None:
