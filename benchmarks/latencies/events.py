@@ -37,7 +37,7 @@ from connector.envelope.events import EventWriter
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
 from connector.reader.unspooled import seal_interval
-from connector.spanner.decoding.walk import walk
+from connector.spanner.decoding.decoder import walk
 from connector.spool.reading import Spool
 from connector.spool.writing import SpoolWriter, checkpoint, initialize, sole_writer
 from connector.telemetry.metrics import ReaderMetrics

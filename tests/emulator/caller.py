@@ -13,7 +13,7 @@ from connector.core.dialects import GOOGLESQL, IMMUTABLE, POSTGRESQL, Dialect
 from connector.core.records import Record
 from connector.core.timestamps import format_rfc3339, parse
 from connector.spanner.decoding.chunks import ValueAssembler
-from connector.spanner.decoding.walk import walk
+from connector.spanner.decoding.decoder import walk
 from emulator import SampleDatabase
 
 _SERVICE = "/google.spanner.v1.Spanner/"

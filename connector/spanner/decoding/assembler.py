@@ -20,11 +20,12 @@ from connector.core.timestamps import SECOND, parse, second
 Raw = TypeVar("Raw", bound=Hashable)
 """A record's column types in their encoded form."""
 
+_Read = TypeVar("_Read")
+
 _RECORD_BYTES, _MOD_BYTES = 200, 30
 """Roughly what a record and a mod take in memory beside the payloads."""
 
 _EMPTY, _NULL = pa.scalar("{}", pa.string()), pa.scalar("null", pa.string())
-_CACHED_SCHEMAS = 10_000
 _POINT, _MOST_PLACES = 19, 9
 """The offset of a timestamp's decimal point, and how many digits may follow it."""
 
@@ -62,68 +63,60 @@ class Fields(Generic[Raw]):
     is_system_transaction: Sequence[bool]
 
 
-class Assembler(Generic[Raw]):
-    """Builds columns from fields; caches column types.
+ReadTypes = Callable[[Raw], tuple[ColumnType, ...]]
+"""Parses the encoded column types of a record."""
 
-    Args:
-        column_types: parses the encoded column types of a record.
+
+def assembled(fields: Fields[Raw], read_timestamp: int, column_types: ReadTypes[Raw]) -> Changes | None:
+    """Returns the records as columns, or None if they are not in the order of their commit timestamps.
+
+    Raises:
+        ValueError, IndexError: a field is not valid (Arrow's errors are ValueErrors).
+        OverflowError: a number does not fit in 64 bits.
     """
+    rows = len(fields.commit_timestamp)
+    at = fields.commit_timestamp
+    if bool((at[1:] < at[:-1]).any()):
+        return None
+    codes, schemas = _numbered(fields.table_name, fields.column_types, column_types)
+    payloads, mod_sizes = _payloads(fields.payloads)
+    columns = {
+        "commit_timestamp": pa.array(at),
+        "server_transaction_id": _filled(fields.server_transaction_id),
+        "record_sequence": _filled(fields.record_sequence),
+        "is_last_record_in_transaction_in_partition": _same(
+            fields.is_last_record_in_transaction_in_partition, pa.bool_()
+        ),
+        "record_schema": codes,
+        "mods": mod_lists(fields.mod_counts, *payloads),
+        "mod_type": _filled(fields.mod_type),
+        "value_capture_type": _filled(fields.value_capture_type),
+        "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
+        "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
+        "transaction_tag": _same(fields.transaction_tag, pa.string()),
+        "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
+        "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
+        "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
+    }
+    return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), schemas)
 
-    def __init__(self, column_types: Callable[[Raw], tuple[ColumnType, ...]]) -> None:
-        self._column_types = column_types
-        self._schemas: dict[tuple[str, Raw], RecordSchema] = {}
 
-    def changes(self, fields: Fields[Raw], read_timestamp: int) -> Changes | None:
-        """Returns the records as columns, or None if they are not in the order of their commit timestamps.
+def _numbered(
+    tables: Sequence[str], raws: Sequence[Raw], column_types: ReadTypes[Raw]
+) -> tuple[pa.Array, tuple[RecordSchema, ...]]:
+    """Returns the index of each record's schema, and the schemas."""
+    if are_same(tables) and are_same(raws):
+        return repeated(0, pa.int32(), len(tables)), (_schema(tables[0], raws[0], column_types),)
+    numbers: dict[tuple[str, Raw], int] = {}
+    codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, raws, strict=True)]
+    return pa.array(codes, pa.int32()), tuple(_schema(*named, column_types) for named in numbers)
 
-        Raises:
-            ValueError, IndexError: a field is not valid (Arrow's errors are ValueErrors).
-            OverflowError: a number does not fit in 64 bits.
-        """
-        rows = len(fields.commit_timestamp)
-        at = fields.commit_timestamp
-        if bool((at[1:] < at[:-1]).any()):
-            return None
-        codes, schemas = self._numbered(fields.table_name, fields.column_types)
-        payloads, mod_sizes = _payloads(fields.payloads)
-        columns = {
-            "commit_timestamp": pa.array(at),
-            "server_transaction_id": _filled(fields.server_transaction_id),
-            "record_sequence": _filled(fields.record_sequence),
-            "is_last_record_in_transaction_in_partition": _same(
-                fields.is_last_record_in_transaction_in_partition, pa.bool_()
-            ),
-            "record_schema": codes,
-            "mods": mod_lists(fields.mod_counts, *payloads),
-            "mod_type": _filled(fields.mod_type),
-            "value_capture_type": _filled(fields.value_capture_type),
-            "number_of_records_in_transaction": _same(fields.number_of_records_in_transaction, pa.int64()),
-            "number_of_partitions_in_transaction": _same(fields.number_of_partitions_in_transaction, pa.int64()),
-            "transaction_tag": _same(fields.transaction_tag, pa.string()),
-            "is_system_transaction": _same(fields.is_system_transaction, pa.bool_()),
-            "read_timestamp": pa.repeat(pa.scalar(read_timestamp, pa.int64()), rows),
-            "size": pa.array(_sizes(fields.mod_counts, mod_sizes)),
-        }
-        return Changes(pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS.names], schema=COLUMNS), schemas)
 
-    def _numbered(
-        self, tables: Sequence[str], column_types: Sequence[Raw]
-    ) -> tuple[pa.Array, tuple[RecordSchema, ...]]:
-        if are_same(tables) and are_same(column_types):
-            return repeated(0, pa.int32(), len(tables)), (self._schema((tables[0], column_types[0])),)
-        numbers: dict[tuple[str, Raw], int] = {}
-        codes = [numbers.setdefault(named, len(numbers)) for named in zip(tables, column_types, strict=True)]
-        return pa.array(codes, pa.int32()), tuple(self._schema(named) for named in numbers)
-
-    def _schema(self, named: tuple[str, Raw]) -> RecordSchema:
-        known = self._schemas.get(named)
-        if known is None:
-            if len(self._schemas) >= _CACHED_SCHEMAS:
-                self._schemas.clear()
-            if not named[0]:
-                raise ValueError("a table has no name")
-            known = self._schemas[named] = RecordSchema(named[0], self._column_types(named[1]))
-        return known
+@lru_cache(10_000)
+def _schema(table: str, raw: Raw, column_types: ReadTypes[Raw]) -> RecordSchema:
+    if not table:
+        raise ValueError("a table has no name")
+    return RecordSchema(table, column_types(raw))
 
 
 def timestamps(texts: Sequence[str] | Sequence[bytes]) -> Int64s:
@@ -215,6 +208,14 @@ def repeated(value: str | int, kind: pa.DataType, times: int) -> pa.Array:
 @lru_cache(1024, typed=True)
 def _scalar(value: str | int, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value, kind)
+
+
+def each(values: Sequence[Raw], read: Callable[[Raw], _Read]) -> list[_Read]:
+    """Returns the result of ``read`` for each value; equal values are read once."""
+    if are_same(values):
+        return [read(values[0])] * len(values)
+    known = {value: read(value) for value in set(values)}
+    return [known[value] for value in values]
 
 
 def are_same(values: Sequence[Any]) -> bool:

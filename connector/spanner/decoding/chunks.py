@@ -99,25 +99,21 @@ def strings(messages: bytes) -> list[memoryview] | None:
 
 def _string(value: bytes) -> memoryview:
     """Returns the bytes of a google.protobuf.Value's string."""
-    header = _string_header(len(value))
-    if not value.startswith(header):
+    header = header_of(len(value), _STRING_TAG)
+    if not header or not value.startswith(header):
         raise ValueError("a value is not a string")
     return memoryview(value)[len(header) :]
 
 
 @lru_cache(4096)
-def _string_header(size: int) -> bytes:
-    """Returns the bytes before the string in a google.protobuf.Value of ``size`` bytes: the tag and the length.
-
-    Raises:
-        ValueError: no Value that is a string has that size.
-    """
+def header_of(size: int, tag: int) -> bytes:
+    """Returns a tag and a length that together with their content take ``size`` bytes; empty if impossible."""
     for digits in range(1, 6):  # seven bits each
         length = size - 1 - digits
         if length >= 0 and max(length.bit_length() - 1, 0) // 7 + 1 == digits:
             more = [length >> 7 * digit & 0x7F | 0x80 for digit in range(digits - 1)]
-            return bytes([_STRING_TAG, *more, length >> 7 * (digits - 1)])
-    raise ValueError("a value is not a string")
+            return bytes([tag, *more, length >> 7 * (digits - 1)])
+    return b""
 
 
 def merged(chunks: Sequence[Value]) -> Value:

@@ -19,16 +19,26 @@ from connector.core.masking.records import RecordMasking
 from connector.core.masking.rules import ColumnRules
 from connector.core.records import DataChangeRecord, Record
 from connector.spanner.decoding.chunks import ValueAssembler, as_message
-from connector.spanner.decoding.googlesql import GooglesqlColumns, is_known
-from connector.spanner.decoding.mutable import MutableColumns
-from connector.spanner.decoding.postgresql import PostgresqlColumns
+from connector.spanner.decoding.googlesql import googlesql_columns, is_known
+from connector.spanner.decoding.googlesql_walk import googlesql_walk
+from connector.spanner.decoding.mutable import mutable_columns
+from connector.spanner.decoding.mutable_walk import mutable_walk
+from connector.spanner.decoding.postgresql import postgresql_columns
+from connector.spanner.decoding.postgresql_walk import postgresql_walk
 from connector.spanner.decoding.row_fields import UnknownRecordError, named
-from connector.spanner.decoding.walk import Walk, walk
 
 FEW = 16 * 1024
 """Blocks of at most so many bytes go to the row decoder: columns have a fixed cost, however few rows they hold."""
 
 Item = Record | Changes
+Walk = Callable[[Value, int], list[Record]]
+"""Walks over one row's value and returns its records: a row decoder, one a dialect and partition mode.
+
+Takes a row's only value, and the time at which it was received, in Unix nanoseconds. It accepts every row of the
+documented format, and raises :class:`UnknownRecordError` for every other row. It defines what a row means: the column
+decoders, which are preferred, must give the same records. Payloads are not changed.
+"""
+
 ColumnDecoder = Callable[[bytes, int], Changes | None]
 """Decodes many rows at once.
 
@@ -142,8 +152,15 @@ def _masked(items: list[Item], masking: RecordMasking) -> list[Item]:
     return found
 
 
+def walk(dialect: Dialect, partition_mode: str) -> Walk:
+    """Returns the row decoder of a dialect and partition mode."""
+    if partition_mode == MUTABLE:
+        return mutable_walk
+    return postgresql_walk if dialect is POSTGRESQL else googlesql_walk
+
+
 def decoder(dialect: Dialect, partition_mode: str, rules: ColumnRules | None = None) -> Callable[[], Decoder]:
-    """Returns a factory of decoders, one for each query of a change stream; they share a cache of its column types.
+    """Returns a factory of decoders, one for each query of a change stream.
 
     Args:
         dialect: of the database.
@@ -152,11 +169,7 @@ def decoder(dialect: Dialect, partition_mode: str, rules: ColumnRules | None = N
     """
     walker = walk(dialect, partition_mode)
     masking = None if rules is None else RecordMasking(rules)
-    if partition_mode == MUTABLE:
-        messages = MutableColumns()
-        return lambda: Decoder(walker, messages, lambda _: True, masking)
-    if dialect is POSTGRESQL:
-        documents = PostgresqlColumns()
-        return lambda: Decoder(walker, documents, lambda _: True, masking)
-    rows = GooglesqlColumns()
-    return lambda: Decoder(walker, rows, is_known, masking)
+    if walker is googlesql_walk:
+        return lambda: Decoder(walker, googlesql_columns, is_known, masking)
+    columns = mutable_columns if partition_mode == MUTABLE else postgresql_columns
+    return lambda: Decoder(walker, columns, lambda _: True, masking)

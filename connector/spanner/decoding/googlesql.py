@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import ListValue
 
 from connector.core.byte_columns import text_array
 from connector.core.changes import Changes, Int64s
 from connector.core.value_texts import PADDING
-from connector.spanner.decoding.assembler import Assembler, Fields, are_same, repeated, timestamps
+from connector.spanner.decoding.assembler import Fields, are_same, assembled, repeated, timestamps
 from connector.spanner.decoding.chunks import PartialResultSets
 from connector.spanner.decoding.googlesql_frames import BOOL_BYTES, are_data_changes, mod_counts
 from connector.spanner.decoding.googlesql_walk import googlesql_column_types
@@ -97,19 +96,13 @@ class _Texts:
         return [known[text] for text in self.texts]
 
 
-class GooglesqlColumns:
-    """Decodes many rows of a query whose metadata :func:`is_known`."""
-
-    def __init__(self) -> None:
-        self._assembler: Assembler[bytes] = Assembler(lambda raw: googlesql_column_types(ListValue.FromString(raw)))
-
-    def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
-        try:
-            fields = _fields(messages)
-            return None if fields is None else self._assembler.changes(fields, read_timestamp)
-        except (DecodeError, IndexError, OverflowError, ValueError):
-            return None  # the row decoder finds the error, or accepts the rows
+def googlesql_columns(messages: bytes, read_timestamp: int) -> Changes | None:
+    """Returns the rows of a query whose metadata :func:`is_known`, or None to decline them: a ``ColumnDecoder``."""
+    try:
+        fields = _fields(messages)
+        return None if fields is None else assembled(fields, read_timestamp, googlesql_column_types)
+    except (DecodeError, IndexError, OverflowError, ValueError):
+        return None  # the row decoder finds the error, or accepts the rows
 
 
 def _fields(messages: bytes) -> Fields[bytes] | None:

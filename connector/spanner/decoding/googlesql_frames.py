@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.core.changes import Int64s
+from connector.spanner.decoding.chunks import header_of
 
 _Words = npt.NDArray[np.uint64]
 
@@ -170,19 +171,9 @@ def _opening(size: int) -> bytes:
     for level, tag in enumerate((_LIST, _ITEM, _LIST, _ITEM, _LIST, _ITEM, _LIST)):
         if level == 3:  # the array of data change records
             size -= _TRAILER_BYTES
-        header = _header(size, tag)
+        header = header_of(size, tag)
         if not header:
             return b"\0"
         opening += header
         size -= len(header)
     return opening
-
-
-def _header(size: int, tag: int) -> bytes:
-    """Returns a tag and a length that together with their content take ``size`` bytes; empty if impossible."""
-    for digits in range(1, 5):
-        length = size - 1 - digits
-        if length >= 0 and max(length.bit_length() - 1, 0) // 7 + 1 == digits:
-            more = [length >> 7 * digit & 0x7F | 0x80 for digit in range(digits - 1)]
-            return bytes([tag, *more, length >> 7 * (digits - 1)])
-    return b""

@@ -4,6 +4,8 @@ A row is an ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_
 array of structs. A mod's keys and values are JSON texts, and are not changed.
 """
 
+from functools import lru_cache
+
 from google.protobuf.struct_pb2 import ListValue, Value
 
 from connector.core.records import (
@@ -17,6 +19,7 @@ from connector.core.records import (
     column_type,
 )
 from connector.spanner.decoding.row_fields import (
+    CACHED_TYPES,
     CHANGE,
     CHILD_PARTITION,
     CHILD_PARTITIONS,
@@ -33,7 +36,6 @@ from connector.spanner.decoding.row_fields import (
     integer,
     items,
     payload,
-    remember,
     size,
     timestamp,
     type_error,
@@ -50,63 +52,51 @@ _CHILD_PARTITION = Struct("a child partition", CHILD_PARTITION)
 _PAYLOADS = tuple(field.name for field in MOD)
 
 
-class GooglesqlWalk:
-    """Decodes rows one at a time; column types repeat from record to record, and are parsed once."""
-
-    def __init__(self) -> None:
-        self._types: dict[bytes, tuple[ColumnType, ...]] = {}
-
-    def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """Returns the records of a row. See :data:`connector.spanner.decoding.walk.Walk`."""
-        records: list[Record] = []
-        for change in items(value, "a row"):
-            data, heartbeats, children, *others = _CHANGE.values(change)
-            if any(other.WhichOneof("kind") != NULL and items(other, "a new record") for other in others):
-                raise UnknownRecordError("a change record is of an unknown kind")
-            records += [self._data(item, read_timestamp) for item in data.list_value.values if not _is_null(item)]
-            records += [_heartbeat(item) for item in heartbeats.list_value.values if not _is_null(item)]
-            records += [_child_partitions(item) for item in children.list_value.values if not _is_null(item)]
-        if not records:
-            raise UnknownRecordError("a row has no change record")
-        return records
-
-    def _data(self, row: Value, read_timestamp: int) -> DataChangeRecord:
-        v = _DATA_CHANGE.values(row)
-        mods = tuple(_mod(mod) for mod in v[6].list_value.values)
-        return DataChangeRecord(
-            commit_timestamp=timestamp(v[0].string_value, "commit_timestamp"),
-            record_sequence=v[1].string_value,
-            server_transaction_id=v[2].string_value,
-            is_last_record_in_transaction_in_partition=v[3].bool_value,
-            table_name=v[4].string_value,
-            column_types=self._column_types(v[5]),
-            mods=mods,
-            mod_type=v[7].string_value,
-            value_capture_type=v[8].string_value,
-            number_of_records_in_transaction=integer(v[9].string_value, "number_of_records_in_transaction"),
-            number_of_partitions_in_transaction=integer(v[10].string_value, "number_of_partitions_in_transaction"),
-            transaction_tag=v[11].string_value,
-            is_system_transaction=v[12].bool_value,
-            read_timestamp=read_timestamp,
-            size=size(mods),
-        )
-
-    def _column_types(self, value: Value) -> tuple[ColumnType, ...]:
-        raw = value.SerializeToString()
-        known = self._types.get(raw)
-        if known is None:
-            known = googlesql_column_types(value.list_value)
-            remember(self._types, raw, known)
-        return known
+def googlesql_walk(value: Value, read_timestamp: int) -> list[Record]:
+    """Returns the records of a row: a :data:`~connector.spanner.decoding.decoder.Walk`."""
+    records: list[Record] = []
+    for change in items(value, "a row"):
+        data, heartbeats, children, *others = _CHANGE.values(change)
+        if any(other.WhichOneof("kind") != NULL and items(other, "a new record") for other in others):
+            raise UnknownRecordError("a change record is of an unknown kind")
+        records += [_data(item, read_timestamp) for item in data.list_value.values if not _is_null(item)]
+        records += [_heartbeat(item) for item in heartbeats.list_value.values if not _is_null(item)]
+        records += [_child_partitions(item) for item in children.list_value.values if not _is_null(item)]
+    if not records:
+        raise UnknownRecordError("a row has no change record")
+    return records
 
 
-def googlesql_column_types(columns: ListValue) -> tuple[ColumnType, ...]:
-    """Reads a GoogleSQL record's ``column_types``.
+def _data(row: Value, read_timestamp: int) -> DataChangeRecord:
+    v = _DATA_CHANGE.values(row)
+    mods = tuple(_mod(mod) for mod in v[6].list_value.values)
+    return DataChangeRecord(
+        commit_timestamp=timestamp(v[0].string_value, "commit_timestamp"),
+        record_sequence=v[1].string_value,
+        server_transaction_id=v[2].string_value,
+        is_last_record_in_transaction_in_partition=v[3].bool_value,
+        table_name=v[4].string_value,
+        column_types=googlesql_column_types(v[5].list_value.SerializeToString()),
+        mods=mods,
+        mod_type=v[7].string_value,
+        value_capture_type=v[8].string_value,
+        number_of_records_in_transaction=integer(v[9].string_value, "number_of_records_in_transaction"),
+        number_of_partitions_in_transaction=integer(v[10].string_value, "number_of_partitions_in_transaction"),
+        transaction_tag=v[11].string_value,
+        is_system_transaction=v[12].bool_value,
+        read_timestamp=read_timestamp,
+        size=size(mods),
+    )
+
+
+@lru_cache(CACHED_TYPES)  # they repeat from record to record
+def googlesql_column_types(columns: bytes) -> tuple[ColumnType, ...]:
+    """Reads a GoogleSQL record's ``column_types``, the bytes of a google.protobuf.ListValue.
 
     Raises:
-        UnknownRecordError: they are not of the documented format.
+        DecodeError, UnknownRecordError: they are not of the documented format.
     """
-    return tuple(map(_column_type, columns.values))
+    return tuple(map(_column_type, ListValue.FromString(columns).values))
 
 
 def _column_type(column: Value) -> ColumnType:

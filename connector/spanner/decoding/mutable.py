@@ -6,24 +6,19 @@ object for each data change record. A record's mods and column metadata stay byt
 """
 
 from base64 import b64decode
-from collections.abc import Callable
-from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
-from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 
 from connector.core.changes import Changes
-from connector.core.records import ColumnType
 from connector.core.value_texts import PADDING, varints
-from connector.spanner.decoding.assembler import Assembler, Fields
+from connector.spanner.decoding.assembler import Fields, assembled, each
 from connector.spanner.decoding.chunks import strings
 from connector.spanner.decoding.message_class import Many, One, message_class
 from connector.spanner.decoding.mod_values import payloads
 from connector.spanner.decoding.mutable_walk import (
-    RawProtoRecord,
     mod_type,
     nanoseconds,
     proto_column_types,
@@ -32,8 +27,6 @@ from connector.spanner.decoding.mutable_walk import (
 
 _DATA_TAG = 1 << 3 | 2
 """Tag of the field data_change_record of a ChangeStreamRecord."""
-
-_ChangeStreamRecord = types.ChangeStreamRecord.pb()
 
 _Records = message_class(
     "Records",
@@ -60,62 +53,54 @@ _Records = message_class(
 """Joined ChangeStreamRecords, parsed as one: here the data change record is a repeated field."""
 
 _ColumnMetadata = tuple[bytes, ...]
-_TypesReader = Callable[[_ColumnMetadata], tuple[ColumnType, ...]]
-_CACHED_TYPES = 10_000
 
 
-class MutableColumns:
-    """Decodes many rows of data change records."""
-
-    def __init__(self) -> None:
-        self._column_types: _TypesReader = lru_cache(_CACHED_TYPES)(_column_types)
-        self._assembler: Assembler[_ColumnMetadata] = Assembler(self._column_types)
-
-    def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
-        try:
-            texts = strings(messages)
-            if texts is None:
-                return None
-            fields = self._fields([b64decode(text, validate=True) for text in texts])
-            return None if fields is None else self._assembler.changes(fields, read_timestamp)
-        except (DecodeError, IndexError, OverflowError, TypeError, ValueError):
-            return None  # the row decoder finds the error, or accepts the rows
-
-    def _fields(self, rows: list[bytes]) -> Fields[_ColumnMetadata] | None:
-        if not _are_data(rows):
+def mutable_columns(messages: bytes, read_timestamp: int) -> Changes | None:
+    """Returns rows of data change records, or None to decline them: a ``ColumnDecoder``."""
+    try:
+        texts = strings(messages)
+        if texts is None:
             return None
-        records = list(_Records.FromString(b"".join(rows)).data_change_record)
-        if not all(record.HasField("commit_timestamp") for record in records):
-            return None
-        numbers: dict[_ColumnMetadata, int] = {}
-        codes = [numbers.setdefault(tuple(record.column_metadata), len(numbers)) for record in records]
-        known = list(numbers)
-        names = [[column.name for column in self._column_types(one)] for one in known]
-        if any(len(set(columns)) < len(columns) for columns in names):
-            return None
-        mods = [list(record.mods) for record in records]
-        counts = np.fromiter(map(len, mods), np.int64, len(mods))
-        schemas = np.repeat(np.array(codes, np.int64), counts)
-        keys, old_values, new_values = payloads(list(chain.from_iterable(mods)), schemas, names)
-        return Fields(
-            commit_timestamp=np.array([nanoseconds(record.commit_timestamp) for record in records], np.int64),
-            record_sequence=[record.record_sequence for record in records],
-            server_transaction_id=[record.server_transaction_id for record in records],
-            is_last_record_in_transaction_in_partition=[
-                record.is_last_record_in_transaction_in_partition for record in records
-            ],
-            table_name=[record.table for record in records],
-            column_types=[known[code] for code in codes],
-            mod_counts=counts,
-            payloads=pa.concat_arrays([keys, new_values, old_values]),
-            mod_type=_named([record.mod_type for record in records], mod_type),
-            value_capture_type=_named([record.value_capture_type for record in records], value_capture_type),
-            number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],
-            number_of_partitions_in_transaction=[record.number_of_partitions_in_transaction for record in records],
-            transaction_tag=[record.transaction_tag for record in records],
-            is_system_transaction=[record.is_system_transaction for record in records],
-        )
+        fields = _fields([b64decode(text, validate=True) for text in texts])
+        return None if fields is None else assembled(fields, read_timestamp, proto_column_types)
+    except (DecodeError, IndexError, OverflowError, TypeError, ValueError):
+        return None  # the row decoder finds the error, or accepts the rows
+
+
+def _fields(rows: list[bytes]) -> Fields[_ColumnMetadata] | None:
+    if not _are_data(rows):
+        return None
+    records = list(_Records.FromString(b"".join(rows)).data_change_record)
+    if not all(record.HasField("commit_timestamp") for record in records):
+        return None
+    numbers: dict[_ColumnMetadata, int] = {}
+    codes = [numbers.setdefault(tuple(record.column_metadata), len(numbers)) for record in records]
+    known = list(numbers)
+    names = [[column.name for column in proto_column_types(one)] for one in known]
+    if any(len(set(columns)) < len(columns) for columns in names):
+        return None
+    mods = [list(record.mods) for record in records]
+    counts = np.fromiter(map(len, mods), np.int64, len(mods))
+    schemas = np.repeat(np.array(codes, np.int64), counts)
+    keys, old_values, new_values = payloads(list(chain.from_iterable(mods)), schemas, names)
+    return Fields(
+        commit_timestamp=np.array([nanoseconds(record.commit_timestamp) for record in records], np.int64),
+        record_sequence=[record.record_sequence for record in records],
+        server_transaction_id=[record.server_transaction_id for record in records],
+        is_last_record_in_transaction_in_partition=[
+            record.is_last_record_in_transaction_in_partition for record in records
+        ],
+        table_name=[record.table for record in records],
+        column_types=[known[code] for code in codes],
+        mod_counts=counts,
+        payloads=pa.concat_arrays([keys, new_values, old_values]),
+        mod_type=each([record.mod_type for record in records], mod_type),
+        value_capture_type=each([record.value_capture_type for record in records], value_capture_type),
+        number_of_records_in_transaction=[record.number_of_records_in_transaction for record in records],
+        number_of_partitions_in_transaction=[record.number_of_partitions_in_transaction for record in records],
+        transaction_tag=[record.transaction_tag for record in records],
+        is_system_transaction=[record.is_system_transaction for record in records],
+    )
 
 
 def _are_data(rows: list[bytes]) -> bool:
@@ -125,19 +110,3 @@ def _are_data(rows: list[bytes]) -> bool:
     starts = np.append(0, ends[:-1])
     lengths, begin = varints(data, starts + 1)
     return bool(((data[starts] == _DATA_TAG) & (lengths >= 0) & (begin + lengths == ends)).all())
-
-
-def _column_types(raw: _ColumnMetadata) -> tuple[ColumnType, ...]:
-    """Reads a record's column types.
-
-    Raises:
-        DecodeError: the metadata cannot be parsed.
-    """
-    record = RawProtoRecord(data_change_record={"column_metadata": raw}).SerializeToString()
-    return proto_column_types(_ChangeStreamRecord.FromString(record).data_change_record.column_metadata)
-
-
-def _named(numbers: list[int], name: Callable[[int], str]) -> list[str]:
-    """Returns the numbers' names; ValueError if one is unknown."""
-    known = {number: name(number) for number in set(numbers)}
-    return [known[number] for number in numbers]

@@ -7,6 +7,7 @@ belong to a later version of the format, and are ignored. A record of an unknown
 
 from base64 import b64decode
 from collections.abc import Iterable
+from functools import lru_cache, partial
 
 import orjson
 from google.cloud.spanner_v1 import types
@@ -29,11 +30,11 @@ from connector.core.timestamps import SECOND
 from connector.core.value_texts import json_number
 from connector.spanner.decoding.message_class import message_class
 from connector.spanner.decoding.row_fields import (
+    CACHED_TYPES,
     STRING,
     UnknownRecordError,
     column_error,
     in_64_bits,
-    remember,
     size,
     type_of,
 )
@@ -60,77 +61,64 @@ _CAPTURES = {number: name for name, number in _Data.pb().ValueCaptureType.items(
 """Names by number. 0 is left out: it means UNSPECIFIED, or a missing field."""
 
 
-class MutableWalk:
-    """Decodes rows one at a time; column metadata repeat from record to record, and are read once."""
+def mutable_walk(value: Value, read_timestamp: int) -> list[Record]:
+    """Returns a row's record: a :data:`~connector.spanner.decoding.decoder.Walk`."""
+    if value.WhichOneof("kind") != STRING:
+        raise UnknownRecordError("a row is not the bytes of a change record")
+    try:
+        raw = b64decode(value.string_value, validate=True)
+        _check_is_one(raw)
+        return [_record(_ChangeStreamRecord.FromString(raw), raw, read_timestamp)]
+    except UnknownRecordError:
+        raise
+    except (DecodeError, TypeError, ValueError) as error:
+        raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from None
 
-    def __init__(self) -> None:
-        self._types: dict[tuple[bytes, ...], tuple[ColumnType, ...]] = {}
 
-    def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """Returns a row's record. See :data:`connector.spanner.decoding.walk.Walk`."""
-        if value.WhichOneof("kind") != STRING:
-            raise UnknownRecordError("a row is not the bytes of a change record")
-        try:
-            raw = b64decode(value.string_value, validate=True)
-            _check_is_one(raw)
-            return [self._record(_ChangeStreamRecord.FromString(raw), raw, read_timestamp)]
-        except UnknownRecordError:
-            raise
-        except (DecodeError, TypeError, ValueError) as error:
-            raise UnknownRecordError(f"a change record cannot be read: {type(error).__name__}") from None
+def _record(found: types.ChangeStreamRecord, raw: bytes, read_timestamp: int) -> Record:
+    kind = found.WhichOneof("record")
+    row = getattr(found, kind or "heartbeat_record")
+    match kind:
+        case "data_change_record":
+            return _data(row, raw, read_timestamp)
+        case "heartbeat_record":
+            return HeartbeatRecord(_nanoseconds(row, "timestamp"))
+        case "partition_start_record":
+            if not row.partition_tokens or "" in row.partition_tokens:
+                raise UnknownRecordError("a partition start record names no partition")
+            return PartitionStartRecord(_nanoseconds(row, "start_timestamp"), tuple(row.partition_tokens))
+        case "partition_end_record":
+            return PartitionEndRecord(_nanoseconds(row, "end_timestamp"))
+        case "partition_event_record":
+            return PartitionEventRecord(_nanoseconds(row, "commit_timestamp"), len(row.move_in_events))
+    raise UnknownRecordError("a change record is of an unknown kind")
 
-    def _record(self, found: types.ChangeStreamRecord, raw: bytes, read_timestamp: int) -> Record:
-        kind = found.WhichOneof("record")
-        row = getattr(found, kind or "heartbeat_record")
-        match kind:
-            case "data_change_record":
-                return self._data(row, raw, read_timestamp)
-            case "heartbeat_record":
-                return HeartbeatRecord(_nanoseconds(row, "timestamp"))
-            case "partition_start_record":
-                if not row.partition_tokens or "" in row.partition_tokens:
-                    raise UnknownRecordError("a partition start record names no partition")
-                return PartitionStartRecord(_nanoseconds(row, "start_timestamp"), tuple(row.partition_tokens))
-            case "partition_end_record":
-                return PartitionEndRecord(_nanoseconds(row, "end_timestamp"))
-            case "partition_event_record":
-                return PartitionEventRecord(_nanoseconds(row, "commit_timestamp"), len(row.move_in_events))
-        raise UnknownRecordError("a change record is of an unknown kind")
 
-    def _data(self, row: _Data, raw: bytes, read_timestamp: int) -> DataChangeRecord:
-        for name in ("record_sequence", "server_transaction_id", "table"):
-            if not getattr(row, name):
-                raise UnknownRecordError(f"a data change record has no {name}")
-        columns = self._column_types(row.column_metadata, raw)
-        mods = tuple(
-            Mod(*(_object(columns, values) for values in (mod.keys, mod.new_values, mod.old_values)))
-            for mod in row.mods
-        )
-        return DataChangeRecord(
-            commit_timestamp=_nanoseconds(row, "commit_timestamp"),
-            record_sequence=row.record_sequence,
-            server_transaction_id=row.server_transaction_id,
-            is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
-            table_name=row.table,
-            column_types=columns,
-            mods=mods,
-            mod_type=mod_type(row.mod_type),
-            value_capture_type=value_capture_type(row.value_capture_type),
-            number_of_records_in_transaction=row.number_of_records_in_transaction,
-            number_of_partitions_in_transaction=row.number_of_partitions_in_transaction,
-            transaction_tag=row.transaction_tag,
-            is_system_transaction=row.is_system_transaction,
-            read_timestamp=read_timestamp,
-            size=size(mods),
-        )
-
-    def _column_types(self, metadata: Iterable[_Data.ColumnMetadata], record: bytes) -> tuple[ColumnType, ...]:
-        raw = tuple(RawProtoRecord.FromString(record).data_change_record.column_metadata)
-        known = self._types.get(raw)
-        if known is None:
-            known = proto_column_types(metadata)
-            remember(self._types, raw, known)
-        return known
+def _data(row: _Data, raw: bytes, read_timestamp: int) -> DataChangeRecord:
+    for name in ("record_sequence", "server_transaction_id", "table"):
+        if not getattr(row, name):
+            raise UnknownRecordError(f"a data change record has no {name}")
+    columns = proto_column_types(tuple(RawProtoRecord.FromString(raw).data_change_record.column_metadata))
+    mods = tuple(
+        Mod(*(_object(columns, values) for values in (mod.keys, mod.new_values, mod.old_values))) for mod in row.mods
+    )
+    return DataChangeRecord(
+        commit_timestamp=_nanoseconds(row, "commit_timestamp"),
+        record_sequence=row.record_sequence,
+        server_transaction_id=row.server_transaction_id,
+        is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
+        table_name=row.table,
+        column_types=columns,
+        mods=mods,
+        mod_type=mod_type(row.mod_type),
+        value_capture_type=value_capture_type(row.value_capture_type),
+        number_of_records_in_transaction=row.number_of_records_in_transaction,
+        number_of_partitions_in_transaction=row.number_of_partitions_in_transaction,
+        transaction_tag=row.transaction_tag,
+        is_system_transaction=row.is_system_transaction,
+        read_timestamp=read_timestamp,
+        size=size(mods),
+    )
 
 
 def _check_is_one(raw: bytes) -> None:
@@ -139,37 +127,26 @@ def _check_is_one(raw: bytes) -> None:
         raise UnknownRecordError("a row has more than one change record")
 
 
-def mod_type(number: int) -> str:
-    """Returns a mod type's name.
-
-    Raises:
-        UnknownRecordError: the number is not a mod type.
-    """
-    return _named(number, _MOD_TYPES, "mod_type")
-
-
-def value_capture_type(number: int) -> str:
-    """Returns a value capture type's name.
-
-    Raises:
-        UnknownRecordError: the number is not a value capture type.
-    """
-    return _named(number, _CAPTURES, "value_capture_type")
-
-
-def _named(number: int, names: dict[int, str], field: str) -> str:
+def _named(field: str, names: dict[int, str], number: int) -> str:
     if number not in names:
         raise UnknownRecordError(f"a data change record: {field} is unknown")
     return names[number]
 
 
-def proto_column_types(metadata: Iterable[_Data.ColumnMetadata]) -> tuple[ColumnType, ...]:
-    """Reads the ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode.
+mod_type = partial(_named, "mod_type", _MOD_TYPES)
+value_capture_type = partial(_named, "value_capture_type", _CAPTURES)
+"""The name of a mod type or a value capture type by its number; an UnknownRecordError if there is none."""
+
+
+@lru_cache(CACHED_TYPES)  # they repeat from record to record
+def proto_column_types(metadata: tuple[bytes, ...]) -> tuple[ColumnType, ...]:
+    """Reads the ``column_metadata`` of a record of the MUTABLE_KEY_RANGE mode, each as its bytes.
 
     Raises:
-        UnknownRecordError: a column has no name or no type.
+        DecodeError, UnknownRecordError: they cannot be parsed, or a column has no name or no type.
     """
-    return tuple(map(_column_type, metadata))
+    record = RawProtoRecord(data_change_record={"column_metadata": metadata}).SerializeToString()
+    return tuple(map(_column_type, _ChangeStreamRecord.FromString(record).data_change_record.column_metadata))
 
 
 def _column_type(c: _Data.ColumnMetadata) -> ColumnType:

@@ -6,33 +6,26 @@ from google.protobuf.message import DecodeError
 
 from connector.core.byte_columns import text_array
 from connector.core.changes import Changes
-from connector.spanner.decoding.assembler import Assembler, Fields, are_same, timestamps
+from connector.spanner.decoding.assembler import Fields, are_same, assembled, each, timestamps
 from connector.spanner.decoding.chunks import strings
-from connector.spanner.decoding.postgresql_walk import PostgresqlData, postgresql_column_types, postgresql_records
+from connector.spanner.decoding.postgresql_walk import POSTGRESQL_RECORDS, PostgresqlData, postgresql_column_types
 from connector.spanner.decoding.row_fields import integer
 
 
-class PostgresqlColumns:
-    """Decodes many rows of data change records."""
-
-    def __init__(self) -> None:
-        self._assembler = Assembler(postgresql_column_types)
-        self._decode = postgresql_records().decode
-
-    def __call__(self, messages: bytes, read_timestamp: int) -> Changes | None:
-        """Returns the rows as columns, or None to decline them: a ``ColumnDecoder``."""
-        try:
-            texts = strings(messages)
-            if texts is None:
-                return None
-            rows = [self._decode(text) for text in texts]
-            records = [row.data_change_record for row in rows if row.data_change_record is not None]
-            others = any(row.heartbeat_record or row.child_partitions_record for row in rows)
-            if others or len(records) != len(texts):
-                return None
-            return self._assembler.changes(_fields(records), read_timestamp)
-        except (DecodeError, IndexError, msgspec.DecodeError, OverflowError, ValueError):
-            return None  # the row decoder finds the error, or accepts the rows
+def postgresql_columns(messages: bytes, read_timestamp: int) -> Changes | None:
+    """Returns rows of data change records, or None to decline them: a ``ColumnDecoder``."""
+    try:
+        texts = strings(messages)
+        if texts is None:
+            return None
+        rows = list(map(POSTGRESQL_RECORDS.decode, texts))
+        records = [row.data_change_record for row in rows if row.data_change_record is not None]
+        others = any(row.heartbeat_record or row.child_partitions_record for row in rows)
+        if others or len(records) != len(texts):
+            return None
+        return assembled(_fields(records), read_timestamp, postgresql_column_types)
+    except (DecodeError, IndexError, msgspec.DecodeError, OverflowError, ValueError):
+        return None  # the row decoder finds the error, or accepts the rows
 
 
 def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
@@ -54,17 +47,14 @@ def _fields(records: list[PostgresqlData]) -> Fields[bytes]:
         payloads=text_array(payloads, np.fromiter(map(len, payloads), np.int64, len(payloads))),
         mod_type=[record.mod_type for record in records],
         value_capture_type=[record.value_capture_type for record in records],
-        number_of_records_in_transaction=_numbers([record.number_of_records_in_transaction for record in records]),
-        number_of_partitions_in_transaction=_numbers(
-            [record.number_of_partitions_in_transaction for record in records]
+        number_of_records_in_transaction=each([record.number_of_records_in_transaction for record in records], _number),
+        number_of_partitions_in_transaction=each(
+            [record.number_of_partitions_in_transaction for record in records], _number
         ),
         transaction_tag=[record.transaction_tag for record in records],
         is_system_transaction=[record.is_system_transaction for record in records],
     )
 
 
-def _numbers(some: list[int | float | str]) -> list[int]:
-    if are_same(some):
-        return [integer(some[0], "a number")] * len(some)
-    known = {number: integer(number, "a number") for number in set(some)}
-    return [known[number] for number in some]
+def _number(value: float | str) -> int:
+    return integer(value, "a number")

@@ -5,6 +5,7 @@ is rejected unless its type allows it. Of a member that occurs twice the last on
 Members that are not named here belong to a later version of the format, and are ignored.
 """
 
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,7 @@ from connector.core.records import (
     column_type,
 )
 from connector.spanner.decoding.row_fields import (
+    CACHED_TYPES,
     HEARTBEAT_TIMESTAMP,
     NO_MEMBERS,
     STRING,
@@ -28,7 +30,6 @@ from connector.spanner.decoding.row_fields import (
     column_error,
     integer,
     payload,
-    remember,
     size,
     timestamp,
     type_of,
@@ -108,14 +109,11 @@ class PostgresqlRecord(msgspec.Struct, gc=False):
     child_partitions_record: PostgresqlChildPartitions | None = None
 
 
-def postgresql_records() -> "msgspec.json.Decoder[PostgresqlRecord]":
-    """Returns a decoder of rows' documents."""
-    return msgspec.json.Decoder(PostgresqlRecord)
-
-
+POSTGRESQL_RECORDS = msgspec.json.Decoder(PostgresqlRecord)
 _COLUMNS: msgspec.json.Decoder[list[PostgresqlColumn]] = msgspec.json.Decoder(list[PostgresqlColumn])
 
 
+@lru_cache(CACHED_TYPES)  # they repeat from record to record
 def postgresql_column_types(raw: bytes) -> tuple[ColumnType, ...]:
     """Reads a PostgreSQL record's ``column_types``, a JSON array.
 
@@ -133,71 +131,58 @@ def _column_type(c: PostgresqlColumn) -> ColumnType:
         raise column_error(c.name, error) from None
 
 
-class PostgresqlWalk:
-    """Decodes rows one at a time; column types repeat from record to record, and are parsed once."""
+def postgresql_walk(value: Value, read_timestamp: int) -> list[Record]:
+    """Returns a row's record: a :data:`~connector.spanner.decoding.decoder.Walk`."""
+    if value.WhichOneof("kind") != STRING:
+        raise UnknownRecordError("a row is not a JSON document")
+    try:
+        found = POSTGRESQL_RECORDS.decode(value.string_value)
+        data, beat, children = found.data_change_record, found.heartbeat_record, found.child_partitions_record
+        if (data is None) + (beat is None) + (children is None) < 2:
+            raise UnknownRecordError("a row has more than one change record")
+        if data is not None:
+            return [_data(data, read_timestamp)]
+        if beat is not None:
+            return [HeartbeatRecord(timestamp(beat.timestamp, HEARTBEAT_TIMESTAMP))]
+        if children is not None:
+            return [_child_partitions(children)]
+    except msgspec.MsgspecError as error:  # its message names the path and the kinds, and no value
+        raise UnknownRecordError(f"a change record is not valid: {error}") from None
+    except UnicodeDecodeError:
+        raise UnknownRecordError("a change record is not UTF-8") from None
+    raise UnknownRecordError("a change record is of an unknown kind")
 
-    def __init__(self) -> None:
-        self._record = postgresql_records()
-        self._types: dict[bytes, tuple[ColumnType, ...]] = {}
 
-    def __call__(self, value: Value, read_timestamp: int) -> list[Record]:
-        """Returns a row's record. See :data:`connector.spanner.decoding.walk.Walk`."""
-        if value.WhichOneof("kind") != STRING:
-            raise UnknownRecordError("a row is not a JSON document")
-        try:
-            found = self._record.decode(value.string_value)
-            data, beat, children = found.data_change_record, found.heartbeat_record, found.child_partitions_record
-            if (data is None) + (beat is None) + (children is None) < 2:
-                raise UnknownRecordError("a row has more than one change record")
-            if data is not None:
-                return [self._data(data, read_timestamp)]
-            if beat is not None:
-                return [HeartbeatRecord(timestamp(beat.timestamp, HEARTBEAT_TIMESTAMP))]
-            if children is not None:
-                return [_child_partitions(children)]
-        except msgspec.MsgspecError as error:  # its message names the path and the kinds, and no value
-            raise UnknownRecordError(f"a change record is not valid: {error}") from None
-        except UnicodeDecodeError:
-            raise UnknownRecordError("a change record is not UTF-8") from None
-        raise UnknownRecordError("a change record is of an unknown kind")
-
-    def _data(self, row: PostgresqlData, read_timestamp: int) -> DataChangeRecord:
-        mods = tuple(
-            Mod(
-                _payload(mod.keys, "keys"),
-                _payload(mod.new_values, "new_values"),
-                _payload(mod.old_values, "old_values"),
-            )
-            for mod in row.mods
+def _data(row: PostgresqlData, read_timestamp: int) -> DataChangeRecord:
+    mods = tuple(
+        Mod(
+            _payload(mod.keys, "keys"),
+            _payload(mod.new_values, "new_values"),
+            _payload(mod.old_values, "old_values"),
         )
-        return DataChangeRecord(
-            commit_timestamp=timestamp(row.commit_timestamp, "commit_timestamp"),
-            record_sequence=row.record_sequence,
-            server_transaction_id=row.server_transaction_id,
-            is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
-            table_name=row.table_name,
-            column_types=self._column_types(bytes(row.column_types)),
-            mods=mods,
-            mod_type=row.mod_type,
-            value_capture_type=row.value_capture_type,
-            number_of_records_in_transaction=integer(
-                row.number_of_records_in_transaction, "number_of_records_in_transaction"
-            ),
-            number_of_partitions_in_transaction=integer(
-                row.number_of_partitions_in_transaction, "number_of_partitions_in_transaction"
-            ),
-            transaction_tag=row.transaction_tag,
-            is_system_transaction=row.is_system_transaction,
-            read_timestamp=read_timestamp,
-            size=size(mods),
-        )
-
-    def _column_types(self, raw: bytes) -> tuple[ColumnType, ...]:
-        known = self._types.get(raw)
-        if known is None:
-            known = postgresql_column_types(raw)
-            remember(self._types, raw, known)
-        return known
+        for mod in row.mods
+    )
+    return DataChangeRecord(
+        commit_timestamp=timestamp(row.commit_timestamp, "commit_timestamp"),
+        record_sequence=row.record_sequence,
+        server_transaction_id=row.server_transaction_id,
+        is_last_record_in_transaction_in_partition=row.is_last_record_in_transaction_in_partition,
+        table_name=row.table_name,
+        column_types=postgresql_column_types(bytes(row.column_types)),
+        mods=mods,
+        mod_type=row.mod_type,
+        value_capture_type=row.value_capture_type,
+        number_of_records_in_transaction=integer(
+            row.number_of_records_in_transaction, "number_of_records_in_transaction"
+        ),
+        number_of_partitions_in_transaction=integer(
+            row.number_of_partitions_in_transaction, "number_of_partitions_in_transaction"
+        ),
+        transaction_tag=row.transaction_tag,
+        is_system_transaction=row.is_system_transaction,
+        read_timestamp=read_timestamp,
+        size=size(mods),
+    )
 
 
 def _payload(raw: msgspec.Raw, name: str) -> str:

@@ -7,18 +7,17 @@ belong to a later version of the format, and are ignored.
 
 import re
 from base64 import b64decode
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from sys import getsizeof
-from typing import TypeVar
 
 import orjson
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
-from connector.core.records import ColumnType, Mod
+from connector.core.records import Mod
 from connector.core.schemas import canonical_type
 from connector.core.timestamps import SECOND, format_rfc3339, parse
 
@@ -236,24 +235,17 @@ def payload(text: str, name: str) -> str:
     return stripped
 
 
-_Raw = TypeVar("_Raw", bound=Hashable)
-
 _MOD_OVERHEAD = 150
 _RECORD_OVERHEAD = 700
-_CACHED_TYPES = 10_000
+
+CACHED_TYPES = 10_000
+"""Column types that a cache keeps, by their encoded form."""
 
 
 def size(mods: tuple[Mod, ...]) -> int:
     """Returns roughly how many bytes a record with these mods takes in memory."""
     text = sum(getsizeof(mod.keys) + getsizeof(mod.new_values) + getsizeof(mod.old_values) for mod in mods)
     return _RECORD_OVERHEAD + text + _MOD_OVERHEAD * len(mods)
-
-
-def remember(cache: dict[_Raw, tuple[ColumnType, ...]], raw: _Raw, known: tuple[ColumnType, ...]) -> None:
-    """Caches column types by their encoded form; a full cache is cleared first."""
-    if len(cache) >= _CACHED_TYPES:
-        cache.clear()
-    cache[raw] = known
 
 
 _NAME = re.compile(r"\w[\w$.]{0,256}")

@@ -25,9 +25,8 @@ from connector.core.records import (
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpannerCdcError
 from connector.spanner.client import SpannerClient
-from connector.spanner.decoding.decoder import Decoder
+from connector.spanner.decoding.decoder import Decoder, walk
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.decoding.walk import walk
 from connector.spanner.errors import classify
 from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError
 from spark_sink.self_test.report import Observation, SelfTestVerdict

@@ -10,7 +10,7 @@ from google.protobuf.struct_pb2 import Value
 from connector.core.dialects import DIALECTS
 from connector.core.records import DataChangeRecord
 from connector.core.timestamps import SECOND
-from connector.spanner.decoding.walk import walk
+from connector.spanner.decoding.decoder import walk
 from emulator import Scenario
 from emulator.scenario.history import (
     Change,

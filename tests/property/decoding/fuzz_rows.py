@@ -21,7 +21,7 @@ import click
 from google.protobuf.struct_pb2 import Value
 
 from connector.core.records import Record
-from connector.spanner.decoding.walk import UnknownRecordError
+from connector.spanner.decoding.row_fields import UnknownRecordError
 from tests.property.decoding.change_rows import AT, value
 from tests.property.decoding.framed import message
 from tests.property.decoding.fuzzing.row_formats import RowFormat, row_formats

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
-from connector.spanner.decoding.decoder import FEW, Decoder
-from connector.spanner.decoding.googlesql import GooglesqlColumns
-from connector.spanner.decoding.walk import walk
+from connector.spanner.decoding.decoder import FEW, Decoder, walk
+from connector.spanner.decoding.googlesql import googlesql_columns
 from tests.property.decoding.change_rows import (
     ANY,
     STYLES,
@@ -246,7 +245,7 @@ def test_the_row_type_of_a_query_is_checked_once() -> None:
         checked.append(metadata)
         return False
 
-    of = Decoder(walk(GOOGLESQL, IMMUTABLE), GooglesqlColumns(), knows)
+    of = Decoder(walk(GOOGLESQL, IMMUTABLE), googlesql_columns, knows)
     rows_ = [message([[googlesql(RICH)]], metadata=described if first else None) for first in (True, False, False)]
     for one in rows_:
         assert len(of([one], 0)) == 1

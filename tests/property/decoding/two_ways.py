@@ -9,10 +9,9 @@ import pytest
 from connector.core.changes import Changes
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import DataChangeRecord, Record
-from connector.spanner.decoding.decoder import Decoder, Item, decoder
+from connector.spanner.decoding.decoder import Decoder, Item, decoder, walk
 from connector.spanner.decoding.googlesql import is_known
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.decoding.walk import walk
 from emulator.scripted.row_types import metadata
 from tests.property.decoding.row_types import METADATA
 

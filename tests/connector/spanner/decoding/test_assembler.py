@@ -1,5 +1,7 @@
 """Whole columns of fields are read with the same result as each field alone."""
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from connector.core.records import ColumnType
 from connector.core.timestamps import format_rfc3339, parse
-from connector.spanner.decoding.assembler import Assembler, Fields, timestamps
+from connector.spanner.decoding.assembler import Fields, _schema, assembled, timestamps
 from connector.spanner.decoding.googlesql import is_known
 from emulator.scripted.row_types import metadata
 from tests.property.decoding.row_types import METADATA, other_row_types
@@ -110,16 +112,15 @@ def fields(count: int) -> Fields[bytes]:
 
 
 def test_column_types_are_read_once_until_the_cache_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.spanner.decoding.assembler._CACHED_SCHEMAS", 3)
+    monkeypatch.setattr("connector.spanner.decoding.assembler._schema", lru_cache(3)(_schema.__wrapped__))
     read: list[bytes] = []
 
     def column_types(raw: bytes) -> tuple[ColumnType, ...]:
         read.append(raw)
         return (ColumnType(raw.decode(), "{}", False, 1),)
 
-    assembler = Assembler(column_types)
     for count in (1, 2, 3, 5, 5):
-        changes = assembler.changes(fields(count), 7)
+        changes = assembled(fields(count), 7, column_types)
         assert changes is not None
         wanted = [(f"T{number}", f"{number}") for number in range(count)]
         assert [(one.table_name, one.column_types[0].name) for one in changes.records()] == wanted

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from connector.core.dialects import GOOGLESQL, IMMUTABLE
-from connector.spanner.decoding.googlesql import GooglesqlColumns
-from connector.spanner.decoding.walk import walk
+from connector.spanner.decoding.decoder import walk
+from connector.spanner.decoding.googlesql import googlesql_columns
 from tests.property.decoding.change_rows import AT, DataChange, googlesql, value, written
 from tests.property.decoding.framed import message
 from tests.property.decoding.two_ways import records
@@ -51,7 +51,7 @@ def record_of(of: list[Any]) -> list[Any]:
 
 def are_columns(rows: list[list[Any]]) -> bool:
     """True if the column decoder accepts the rows; fails if its records are not those of the row decoder."""
-    found = GooglesqlColumns()(b"".join(message([one]) for one in rows), READ)
+    found = googlesql_columns(b"".join(message([one]) for one in rows), READ)
     if found is None:
         return False
     wanted = [record for one in rows for record in walk(GOOGLESQL, IMMUTABLE)(value(one), READ)]
@@ -84,13 +84,13 @@ def test_the_length_of_a_text_is_that_of_its_bytes(text: str) -> None:
 
 def test_a_text_that_is_not_utf8_is_left_to_the_row_decoder() -> None:
     rows = b"".join(message([row(number)]) for number in range(3))
-    assert GooglesqlColumns()(rows, READ) is not None
+    assert googlesql_columns(rows, READ) is not None
     for text in (b"app=x", b'{"n":7}', b"Singers", b"INSERT"):
         broken = b"\xff" + text[1:-1] + b"}" if text[:1] == b"{" else b"\xff" + text[1:]
-        assert GooglesqlColumns()(rows.replace(text, broken), READ) is None
-        assert GooglesqlColumns()(rows.replace(text, broken, 1), READ) is None
+        assert googlesql_columns(rows.replace(text, broken), READ) is None
+        assert googlesql_columns(rows.replace(text, broken, 1), READ) is None
 
 
 def test_a_payload_that_is_not_utf8_within_its_braces_is_left_to_the_row_decoder() -> None:
     rows = b"".join(message([row(number)]) for number in range(3))
-    assert GooglesqlColumns()(rows.replace(b'{"n":7}', b'{"\xff":7}', 1), READ) is None
+    assert googlesql_columns(rows.replace(b'{"n":7}', b'{"\xff":7}', 1), READ) is None

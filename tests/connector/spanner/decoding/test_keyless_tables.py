@@ -17,9 +17,8 @@ from connector.core.text_columns import objects, splice
 from connector.envelope.envelope import EnvelopeBuilder, Source
 from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
-from connector.spanner.decoding.decoder import decoder
+from connector.spanner.decoding.decoder import decoder, walk
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.decoding.walk import walk
 from tests.connector.builders import record
 from tests.property.decoding.change_rows import DataChange, Json, Style, googlesql, postgresql, text, value
 from tests.property.decoding.framed import field

@@ -10,10 +10,9 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
-from connector.spanner.decoding.decoder import Decoder
+from connector.spanner.decoding.decoder import Decoder, walk
 from connector.spanner.decoding.googlesql import is_known
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.decoding.walk import walk
 
 SECRET = "Xq7secret"
 AT = "2026-01-02T03:04:05.123456789Z"

@@ -23,8 +23,8 @@ from connector.core.records import (
     Record,
 )
 from connector.core.timestamps import parse
+from connector.spanner.decoding.decoder import walk
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.decoding.walk import walk
 
 AT = "2026-01-02T03:04:05.123456789Z"
 TYPES: list[Any] = [

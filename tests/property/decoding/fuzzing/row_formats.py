@@ -9,11 +9,10 @@ from typing import Any
 
 from connector.core.dialects import GOOGLESQL, IMMUTABLE, MUTABLE, POSTGRESQL
 from connector.core.records import Record
-from connector.spanner.decoding.decoder import ColumnDecoder
-from connector.spanner.decoding.googlesql import GooglesqlColumns
-from connector.spanner.decoding.mutable import MutableColumns
-from connector.spanner.decoding.postgresql import PostgresqlColumns
-from connector.spanner.decoding.walk import Walk, walk
+from connector.spanner.decoding.decoder import ColumnDecoder, Walk, walk
+from connector.spanner.decoding.googlesql import googlesql_columns
+from connector.spanner.decoding.mutable import mutable_columns
+from connector.spanner.decoding.postgresql import postgresql_columns
 from tests.property.decoding.change_rows import AT, STYLES, googlesql, places, postgresql, text
 from tests.property.decoding.framed import message
 from tests.property.decoding.fuzzing.mutations import (
@@ -87,7 +86,7 @@ def row_formats() -> dict[str, RowFormat]:
         return RowFormat(
             name, proto, partial(proto, data=True), lambda tree: list(places_in_message(tree)), ON_MESSAGES,
             lambda _, tree: b64encode(encoded(tree)).decode(), lambda tree, _: mutable_rows.records(tree), of,
-            MutableColumns(), [], [],
+            mutable_columns, [], [],
         )  # fmt: skip
 
     found = (
@@ -95,13 +94,13 @@ def row_formats() -> dict[str, RowFormat]:
             "googlesql", lambda random, at: [googlesql(change(random, at))],
             lambda random, at: [googlesql(data_change(random, at))], lambda tree: places([tree]), ON_LISTS,
             lambda _, tree: tree, lambda tree, _: googlesql_rows.records(tree), walk(GOOGLESQL, IMMUTABLE),
-            GooglesqlColumns(), [], [],
+            googlesql_columns, [], [],
         ),
         RowFormat(
             "postgresql", lambda random, at: postgresql(change(random, at)),
             lambda random, at: postgresql(data_change(random, at)), places, ON_DOCUMENTS,
             lambda random, tree: text(tree, random.choice(STYLES)),
-            lambda _, node: postgresql_rows.records(node), walk(POSTGRESQL, IMMUTABLE), PostgresqlColumns(),
+            lambda _, node: postgresql_rows.records(node), walk(POSTGRESQL, IMMUTABLE), postgresql_columns,
             [], [],
         ),
         mutable("mutable-googlesql", walk(GOOGLESQL, MUTABLE)),
