@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.errors import SpoolError
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 
 DEFAULT = "default"
@@ -25,15 +25,12 @@ PACE, RELEASED, LOADED = ".pace", ".released", ".loaded"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Consumer(BaseModel):
+class Consumer(Document):
     """A consumer and the last epoch it is done with; ``updated`` is when it last recorded that.
 
     ``at`` is that epoch's :attr:`connector.spool.manifest.Manifest.identity`; empty if it is not known.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     consumer: str
     epoch: int = Field(ge=0)
     updated: Timestamp
@@ -70,10 +67,7 @@ def consumers(spool: Spool, files: Iterable[str] | None = None) -> list[Consumer
 
 def find(spool: Spool, name: str) -> Consumer | None:
     """The consumer of that name, or None."""
-    try:
-        return spool.document(_path(name), Consumer, "it has no valid epoch")
-    except FileNotFoundError:
-        return None
+    return spool.find(_path(name), Consumer, "it has no valid epoch")
 
 
 def register(spool: Spool, name: str, *, now: int) -> Consumer:

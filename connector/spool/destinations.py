@@ -5,11 +5,9 @@ A sink that continued into another destination would leave a part of the history
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import BaseModel, ConfigDict
-
 from connector.errors import ConfigurationError
 from connector.spool.consumers import DESTINATION, STARTED, find
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 
 _WHERE = ("sink.path", "sink.project", "sink.dataset", "sink.database")
@@ -17,7 +15,7 @@ _UNTOLD = ("sink.object", "envelope.format")
 """Options that identify a destination, and say nothing to people who look for it."""
 
 
-class Destination(BaseModel):
+class Destination(Document):
     """The destination of a sink.
 
     Attributes:
@@ -25,9 +23,6 @@ class Destination(BaseModel):
         options: those that identify the destination, as text by their names.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     type: str
     options: dict[str, str]
 
@@ -49,10 +44,7 @@ def destination_of(spool: Spool, name: str) -> Destination | None:
     Raises:
         SpoolError: it is corrupt, of a newer version, or cannot be read.
     """
-    try:
-        return spool.document(_path(name), Destination, "it names no destination")
-    except FileNotFoundError:
-        return None
+    return spool.find(_path(name), Destination, "it names no destination")
 
 
 def sinks_of(spool: Spool) -> list[str]:

@@ -11,13 +11,13 @@ next writer of the spool, so that only the newest epoch may be a gap that is not
 import secrets
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.core.records import INITIAL_TOKEN
 from connector.core.timestamps import format_rfc3339
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.guards import create_epoch
-from connector.spool.manifest import GAP_VERSION, VERSION, CutToken, Gap, Manifest, Timestamp
+from connector.spool.manifest import GAP_VERSION, CutToken, Document, DocumentPart, Gap, Manifest, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.writing import sole_writer
 
@@ -25,10 +25,8 @@ REASON = "restarted at a chosen timestamp"
 _PATH = "gaps.json"
 
 
-class GapRecord(BaseModel):
+class GapRecord(DocumentPart):
     """A gap: what was committed in (watermark_low, watermark_high] is not in the spool."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     epoch: int = Field(ge=1)
     watermark_low: Timestamp
@@ -37,12 +35,9 @@ class GapRecord(BaseModel):
     recorded_at: Timestamp
 
 
-class _Gaps(BaseModel):
+class _Gaps(Document):
     """``gaps.json``."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     gaps: tuple[GapRecord, ...]
 
 
@@ -126,7 +121,5 @@ def _with(recorded: Iterable[GapRecord], newest: Manifest | None) -> tuple[GapRe
 
 
 def _recorded(spool: Spool) -> tuple[GapRecord, ...]:
-    try:
-        return spool.document(_PATH, _Gaps, "it has no valid field gaps").gaps
-    except FileNotFoundError:
-        return ()
+    found = spool.find(_PATH, _Gaps, "it has no valid field gaps")
+    return found.gaps if found else ()

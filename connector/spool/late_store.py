@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord, LateReport
@@ -36,7 +36,7 @@ from connector.core.records import (
 )
 from connector.core.timestamps import format_rfc3339
 from connector.errors import StreamError
-from connector.spool.manifest import Timestamp, corrupt, load_document
+from connector.spool.manifest import DocumentPart, Timestamp, corrupt, load_document
 from connector.spool.reading import Spool
 
 MOST = 1000
@@ -70,17 +70,13 @@ class LateRange:
     table: str | None
 
 
-class _Announces(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Announces(DocumentPart):
     start: Timestamp
     tokens: tuple[str, ...]
 
 
-class _Announcement(BaseModel):
+class _Announcement(DocumentPart):
     """The fields of a document about the partitions that its record announces, which may be none."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     watermark: Timestamp
     delivered: Timestamp
@@ -88,23 +84,17 @@ class _Announcement(BaseModel):
     function: str | None = None
 
 
-class _Range(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Range(DocumentPart):
     first: Timestamp
     last: Timestamp
 
 
-class _Named(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Named(DocumentPart):
     table_name: str | None = None
 
 
-class _Lateness(BaseModel):
+class _Lateness(DocumentPart):
     """The fields of a document about the changes that may be missing."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     incomplete: _Range | None
     record: _Named

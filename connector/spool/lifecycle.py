@@ -8,16 +8,16 @@ the file is there reads nothing.
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from secrets import token_bytes
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from connector.core.health.alarms import Mended
 from connector.core.health.retries import LONGEST_DETAIL, Cause, Retry
 from connector.core.health.states import NEVER, RetentionPeriod, StateRecord, StreamState, WatermarkHolder
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.storage.store import contents
 
@@ -33,10 +33,8 @@ _RESERVED = 64 * 1024
 """Bytes of a disk that are kept for the daemon's last words."""
 
 
-class RetryNode(BaseModel):
+class RetryNode(DocumentPart):
     """A :class:`connector.core.health.retries.Retry` as it is kept in a spool."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     what: str
     text: str
@@ -52,11 +50,8 @@ class RetryNode(BaseModel):
     @classmethod
     def of(cls, retry: Retry) -> "RetryNode":
         """The node that stores a retry."""
-        cause = retry.cause
-        return cls(
-            what=retry.what, text=cause.text, code=cause.code, detail=cause.detail[:LONGEST_DETAIL], hint=cause.hint,
-            since=retry.since, last=retry.last, attempts=retry.attempts, subject=retry.subject, parts=retry.parts,
-        )  # fmt: skip
+        cause = replace(retry.cause, detail=retry.cause.detail[:LONGEST_DETAIL])
+        return cls.model_validate({**asdict(retry), **asdict(cause)})
 
     def retry(self) -> Retry:
         """The retry that the node stores."""
@@ -64,18 +59,13 @@ class RetryNode(BaseModel):
         return Retry(self.what, cause, self.since, self.last, self.attempts, self.subject, self.parts)
 
 
-class _Holder(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Holder(DocumentPart):
     partition: str
     watermark: Timestamp
     ahead: int
 
 
-class _State(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _State(Document):
     state: StreamState
     since: Timestamp
     reason: str = ""
@@ -90,7 +80,7 @@ class _State(BaseModel):
     holder: _Holder | None = None
 
 
-class ErrorEvent(BaseModel):
+class ErrorEvent(DocumentPart):
     """An error or a warning to show to users.
 
     Attributes:
@@ -102,8 +92,6 @@ class ErrorEvent(BaseModel):
         hint: what to do; empty if nothing.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     time: Timestamp
     severity: Literal["WARNING", "ERROR"]
     code: str
@@ -112,19 +100,13 @@ class ErrorEvent(BaseModel):
     hint: str = ""
 
 
-class _Errors(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Errors(Document):
     errors: list[ErrorEvent] = Field(default_factory=list)
 
 
-class PauseRequest(BaseModel):
+class PauseRequest(Document):
     """A request to pause, and when it was made."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     requested: Timestamp
 
 
@@ -134,13 +116,9 @@ def state_of(spool: Spool) -> StateRecord:
     Raises:
         SpoolError: it cannot be read.
     """
-    data = contents(spool.storage, STATE)
-    if data is None:
-        return NEVER
-    try:
-        found = _State.model_validate_json(data)
-    except ValidationError:
-        return NEVER  # of a later version, or damaged: the next daemon replaces it
+    found = spool.find_valid(STATE, _State)
+    if found is None:
+        return NEVER  # if it is of a later version, or damaged, the next daemon replaces it
     retention = RetentionPeriod(round(found.retention_seconds * 1e9), found.retention_is_default)
     retries, ahead = tuple(node.retry() for node in found.retries), round(found.clock_ahead_seconds * 1e9)
     holder = found.holder
@@ -155,7 +133,7 @@ def state_of(spool: Spool) -> StateRecord:
         found.complete,
         ahead,
         found.max_bytes,
-        None if holder is None else WatermarkHolder(holder.partition, holder.watermark, holder.ahead),
+        None if holder is None else WatermarkHolder(**dict(holder)),
     )
 
 
@@ -239,11 +217,8 @@ def errors_of(spool: Spool) -> list[ErrorEvent]:
     Raises:
         SpoolError: they cannot be read.
     """
-    data = contents(spool.storage, ERRORS)
-    try:
-        return [] if data is None else _Errors.model_validate_json(data).errors
-    except ValidationError:
-        return []
+    found = spool.find_valid(ERRORS, _Errors)
+    return found.errors if found else []
 
 
 def late_stops(events: Iterable[ErrorEvent]) -> Mended:

@@ -25,7 +25,7 @@ from typing import TypeVar
 import orjson
 import pyarrow as pa
 import pyarrow.ipc
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from connector.core.masking.rules import RulesFingerprint
 from connector.core.schemas import TableSchema
@@ -34,6 +34,7 @@ from connector.spool.cuts import read_cut
 from connector.spool.manifest import (
     VERSION,
     CutToken,
+    Document,
     Manifest,
     SegmentFile,
     SourceName,
@@ -43,7 +44,7 @@ from connector.spool.manifest import (
     load_document,
 )
 from connector.spool.storage.opening import open_store
-from connector.spool.storage.store import FileStore
+from connector.spool.storage.store import FileStore, contents
 from connector.spool.summaries import FOLDER, EpochSummary, Run, block_end, block_path, from_block
 
 COLUMNS_VERSION = 6
@@ -57,7 +58,7 @@ _FEW = 50
 """Epochs up to which manifests are read without looking for summaries."""
 
 
-class SpoolHeader(BaseModel):
+class SpoolHeader(Document):
     """``spool.json``: what the spool holds.
 
     Attributes:
@@ -68,9 +69,6 @@ class SpoolHeader(BaseModel):
         columns: the rules for columns that are excluded or hashed, without their salts; None if there are none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     spool_id: str
     source: SourceName
     start: Timestamp
@@ -199,6 +197,14 @@ class Spool:
         with suppress(FileNotFoundError):
             return self.document(path, kind, lack)
         return None
+
+    def find_valid(self, path: str, kind: type[_Model]) -> _Model | None:
+        """A small document; None if there is no such file, or if it is damaged or of a later version."""
+        data = contents(self._storage, path)
+        try:
+            return None if data is None else kind.model_validate_json(data)
+        except ValidationError:
+            return None
 
     def check_source(self, source: SourceName, columns: RulesFingerprint | None = None) -> SpoolHeader:
         """The header, if the spool holds this change stream, after these rules for columns.

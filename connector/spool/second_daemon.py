@@ -8,23 +8,17 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from connector.core.health.alarms import RefusedDaemon
 from connector.errors import SpoolError, SpoolInUseError
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
-from connector.spool.storage.store import contents
 from connector.spool.writing import sole_writer
 
 _FOLDER, _NAME = "consumers", "second-daemon.refused"
 _PATH = f"{_FOLDER}/{_NAME}"
 
 
-class _Note(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Note(Document):
     host: str
     process: int
     time: Timestamp
@@ -65,9 +59,5 @@ def refused_daemon(spool: Spool, files: Iterable[str] | None = None) -> RefusedD
         SpoolError: the spool cannot be read.
     """
     names = spool.storage.list(_FOLDER) if files is None else files
-    data = contents(spool.storage, _PATH) if _NAME in names else None
-    try:
-        note = None if data is None else _Note.model_validate_json(data)
-    except ValidationError:
-        return None  # of a later version
+    note = spool.find_valid(_PATH, _Note) if _NAME in names else None
     return None if note is None else RefusedDaemon(note.host, note.process, note.time)

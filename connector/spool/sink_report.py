@@ -6,16 +6,16 @@ The sink is a process of its own, perhaps on another machine. The daemon reads t
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from connector.core.health.alarms import FailedSink, Mended
 from connector.errors import SpoolError
 from connector.spool.consumers import REPORT
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 from connector.spool.reading import Spool, to_json
 
 
-class SinkFailure(BaseModel):
+class SinkFailure(DocumentPart):
     """The error with which a sink has ended.
 
     Attributes:
@@ -25,15 +25,13 @@ class SinkFailure(BaseModel):
         exit_code: of the command.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     time: Timestamp
     message: str
     hint: str = ""
     exit_code: int = 1
 
 
-class CutReport(BaseModel):
+class CutReport(DocumentPart):
     """The newest cut that a sink has published.
 
     Attributes:
@@ -43,15 +41,13 @@ class CutReport(BaseModel):
         incomplete: why a table is not complete all the same, by its name in the source.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     timestamp: Timestamp
     epoch: int = Field(ge=1)
     published_at: Timestamp
     incomplete: dict[str, str] = Field(default_factory=dict)
 
 
-class SinkReport(BaseModel):
+class SinkReport(Document):
     """A sink's report.
 
     Attributes:
@@ -79,9 +75,6 @@ class SinkReport(BaseModel):
         unmaintained: why that failed for a table, by its name in the destination.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     first: int = Field(ge=0)
     refused: int = Field(ge=0)
     replayed: int = Field(default=0, ge=0)
@@ -156,10 +149,7 @@ def report_of(spool: Spool, consumer: str) -> SinkReport:
     Raises:
         SpoolError: it cannot be read.
     """
-    try:
-        return SinkReport.model_validate_json(spool.storage.read(_path(consumer)).to_pybytes())
-    except (FileNotFoundError, ValidationError):
-        return NOTHING
+    return spool.find_valid(_path(consumer), SinkReport) or NOTHING
 
 
 def reports_of(spool: Spool) -> dict[str, SinkReport]:

@@ -1,13 +1,13 @@
 """The record of where a sink started: up to when its tables lack what was committed, unless a backfill delivered it."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.spool.consumers import START
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 
 
-class SinkStart(BaseModel):
+class SinkStart(Document):
     """The start of a sink.
 
     Attributes:
@@ -19,9 +19,6 @@ class SinkStart(BaseModel):
             passes for done.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     requested: str
     epoch: int = Field(ge=0)
     after: Timestamp
@@ -35,10 +32,7 @@ def start_of_sink(spool: Spool, name: str) -> SinkStart | None:
     Raises:
         SpoolError: the record is corrupt, of a newer version, or cannot be read.
     """
-    try:
-        return spool.document(_path(name), SinkStart, "it is not a valid start of a sink")
-    except FileNotFoundError:
-        return None
+    return spool.find(_path(name), SinkStart, "it is not a valid start of a sink")
 
 
 def write_start(spool: Spool, name: str, start: SinkStart) -> None:

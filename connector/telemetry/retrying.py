@@ -13,17 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from connector.core.health import retries
 from connector.core.health.retries import SINK, SPANNER, WORKERS, Cause, Retry, RetryLog
 from connector.core.timestamps import SECOND
 from connector.errors import SpoolError
 from connector.spool.lifecycle import RetryNode
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.storage.failing import FAILING
-from connector.spool.storage.store import contents
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -53,10 +50,7 @@ _LAST_LOOK = 5.0
 """Seconds that the end of a task waits for a document that is being written."""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Document(Document):
     written: Timestamp
     retry: RetryNode
 
@@ -233,11 +227,7 @@ def retries_of_others(
     """
     found, heard = [], heard or Heard()
     for name in spool.storage.list("consumers") if names is None else names:
-        data = contents(spool.storage, f"consumers/{name}") if RETRYING in name else None
-        try:
-            one = None if data is None else _Document.model_validate_json(data)
-        except ValidationError:
-            continue  # of a later version
+        one = spool.find_valid(f"consumers/{name}", _Document) if RETRYING in name else None
         if one is None:
             continue
         at = heard.at(name, one.written, now)

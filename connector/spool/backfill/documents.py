@@ -16,9 +16,9 @@ plans and the manifests, whatever was killed.
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 
 FILTERED_VERSION = 2
 """Version of a backfill of which a table has a condition: an older program would read all of the table's rows."""
@@ -32,13 +32,7 @@ TableState = Literal["planned", "reading", "read", "done", "failed", "stopped"]
 has stopped it, which no report in the spool says, but the requests beside it do."""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
-
-
-class BackfillTable(BaseModel):
+class BackfillTable(DocumentPart):
     """A table of a backfill.
 
     Attributes:
@@ -47,20 +41,18 @@ class BackfillTable(BaseModel):
         where: the condition in SQL that its rows satisfy; empty if all are read.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     table: str
     schema_key: str
     where: str = ""
 
 
-class BackfillAnnouncement(_Document):
+class BackfillAnnouncement(Document):
     """``announced.json``: the tables of a backfill that is being recorded."""
 
     tables: tuple[str, ...]
 
 
-class Backfill(_Document):
+class Backfill(Document):
     """``backfill.json``.
 
     Attributes:
@@ -97,7 +89,7 @@ class Backfill(_Document):
         return "repair" if self.is_repair else "backfill"
 
 
-class PartitionPlan(_Document):
+class PartitionPlan(Document):
     """The partitions of a table, as Spanner divided it in one read-only transaction.
 
     Attributes:
@@ -111,7 +103,7 @@ class PartitionPlan(_Document):
     partitions: tuple[str, ...]
 
 
-class Lost(_Document):
+class Lost(Document):
     """``lost.json``: why a backfill cannot be finished at its timestamp.
 
     Attributes:
@@ -125,10 +117,8 @@ class Lost(_Document):
     sink: str = ""
 
 
-class TableProgress(BaseModel):
+class TableProgress(DocumentPart):
     """The progress of a table; ``partitions`` of its plan are in the spool, with so many rows and bytes."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     table: str
     state: TableState
@@ -139,7 +129,7 @@ class TableProgress(BaseModel):
     why: str = ""
 
 
-class BackfillProgress(_Document):
+class BackfillProgress(Document):
     """``progress.json``.
 
     Attributes:

@@ -6,23 +6,20 @@ all its rows does, whether or not it has found any that differ.
 
 from collections.abc import Collection, Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.spool.consumers import EQUAL
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 
 
-class EqualTables(BaseModel):
+class EqualTables(Document):
     """``consumers/<sink>.equal``: the newest timestamp as of which each table was compared, and left equal.
 
     Rows that differed are repaired as of a later timestamp, that of the repair. Whatever is not in the stream between
     the two makes the others differ again.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     tables: dict[str, Timestamp] = Field(default_factory=dict)
 
 
@@ -36,10 +33,8 @@ def equal_tables(spool: Spool, name: str) -> Mapping[str, int]:
     Raises:
         SpoolError: the record is corrupt, of a newer version, or cannot be read.
     """
-    try:
-        return spool.document(_path(name), EqualTables, "it is not a valid record of equal tables").tables
-    except FileNotFoundError:
-        return {}
+    found = spool.find(_path(name), EqualTables, "it is not a valid record of equal tables")
+    return found.tables if found else {}
 
 
 def keep_equal(spool: Spool, name: str, tables: Collection[str], timestamp: int) -> None:

@@ -8,19 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pydantic import BaseModel, ConfigDict
-
 from connector.core.filters import RecordFilter
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 from connector.spool.reading import Spool, to_json
 
 _PATH = "excluded.json"
 
 
-class _Chosen(BaseModel):
+class _Chosen(DocumentPart):
     """The patterns that hold for what was committed after a timestamp."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     after: Timestamp
     include: tuple[str, ...] = ()
@@ -31,12 +27,9 @@ class _Chosen(BaseModel):
         return (self.include, self.exclude) == (other.include, other.exclude)
 
 
-class _Record(BaseModel):
+class _Record(Document):
     """``excluded.json``, in order."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     chosen: tuple[_Chosen, ...]
 
 
@@ -81,7 +74,5 @@ def excluded_ranges(spool: Spool) -> list[ExcludedRange]:
 
 
 def _recorded(spool: Spool) -> tuple[_Chosen, ...]:
-    try:
-        return spool.document(_PATH, _Record, "it is not a valid record of source.tables").chosen
-    except FileNotFoundError:
-        return ()
+    found = spool.find(_PATH, _Record, "it is not a valid record of source.tables")
+    return found.chosen if found else ()

@@ -134,18 +134,17 @@ def document_of(own: Spool) -> Backfill:
 
 def progress_of(own: Spool, document: Backfill) -> BackfillProgress:
     """The last report of a backfill's state, and whether it is lost."""
-    try:
-        found = own.document(_PROGRESS, BackfillProgress, "it is not a valid report")
-    except FileNotFoundError:
+    found = own.find(_PROGRESS, BackfillProgress, "it is not a valid report")
+    if found is None:
         tables = tuple(TableProgress(table=table.table, state="planned") for table in document.tables)
         found = BackfillProgress(updated=document.recorded_at, tables=tables)
-    if found.is_done:
-        return found
-    try:
-        lost = own.document(_LOST, Lost, "it is not a valid reason")
-    except FileNotFoundError:
+    if found.is_done or (lost := _lost(own)) is None:
         return found
     return found.model_copy(update={"lost": True, "why_lost": lost.why, "forgotten": lost.sink})
+
+
+def _lost(own: Spool) -> Lost | None:
+    return own.find(_LOST, Lost, "it is not a valid reason")
 
 
 def write_progress(own: Spool, progress: BackfillProgress) -> None:
@@ -171,10 +170,7 @@ def mark_forgotten(own: Spool, sink: str, *, now: int) -> None:
     Raises:
         SpoolError: the document is corrupt or cannot be read, or the disk refuses.
     """
-    try:
-        lost = own.document(_LOST, Lost, "it is not a valid reason")
-    except FileNotFoundError:
-        lost = Lost(why=f"sink {sink} was forgotten, which had got some of the rows", recorded_at=now)
+    lost = _lost(own) or Lost(why=f"sink {sink} was forgotten, which had got some of the rows", recorded_at=now)
     own.storage.replace(_LOST, to_json(lost.model_copy(update={"sink": sink})))
 
 
@@ -230,18 +226,14 @@ def unfinished_timestamps(spool: Spool, table: str) -> frozenset[int]:
     Raises:
         SpoolError: a document is corrupt or cannot be read.
     """
-    known = backfills(spool)
-    continued = {one.document.continues for one in known}
-    left = (one for one in known if table in one.progress.unfinished and one.document.number not in continued)
-    return frozenset(one.document.timestamp for one in left)
+    left = unfinished_of(backfills(spool))
+    return frozenset(one.document.timestamp for one in left if table in one.progress.unfinished)
 
 
 def _announced(own: Spool) -> tuple[str, ...]:
     """The tables of a backfill that is being recorded."""
-    try:
-        return own.document(_ANNOUNCEMENT, BackfillAnnouncement, "it is not a valid announcement").tables
-    except FileNotFoundError:
-        return ()
+    found = own.find(_ANNOUNCEMENT, BackfillAnnouncement, "it is not a valid announcement")
+    return found.tables if found else ()
 
 
 def record(

@@ -8,10 +8,10 @@ this one. A restart is deleted by the process that follows it.
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.spool.backfill.documents import BackfillProgress
-from connector.spool.manifest import VERSION
+from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 
 Request = Literal["stop", "restart"]
@@ -20,10 +20,7 @@ _REQUESTS = "backfills/requests.json"
 _TAKEN = "another process writes a request about a table of a backfill: try again"
 
 
-class _Requests(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
+class _Requests(Document):
     tables: dict[str, Request] = Field(default_factory=dict)
 
 
@@ -36,10 +33,8 @@ def requests_of(spool: Spool) -> dict[str, Request]:
     Raises:
         SpoolError: they cannot be read.
     """
-    try:
-        return spool.document(_REQUESTS, _Requests, "it is not a valid list of requests").tables
-    except FileNotFoundError:
-        return {}
+    found = spool.find(_REQUESTS, _Requests, "it is not a valid list of requests")
+    return found.tables if found else {}
 
 
 def stopped_tables(spool: Spool) -> frozenset[str]:

@@ -7,16 +7,16 @@ has read the file anyway.
 
 from secrets import token_hex
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.storage.store import contents
 
 _REQUEST, _ANSWER = "reload.json", "reloaded.json"
 
 
-class ReloadRequest(BaseModel):
+class ReloadRequest(Document):
     """A request to reload.
 
     Attributes:
@@ -24,14 +24,11 @@ class ReloadRequest(BaseModel):
         requested: when it was made, nanoseconds since 1970.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     id: str
     requested: Timestamp
 
 
-class ReloadAnswer(BaseModel):
+class ReloadAnswer(Document):
     """The daemon's answer to a request.
 
     Attributes:
@@ -46,9 +43,6 @@ class ReloadAnswer(BaseModel):
         faults: those of an invalid configuration, of which nothing was applied.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     request: str
     answered: Timestamp
     config: str
@@ -107,11 +101,7 @@ def reload_answer_of(spool: Spool) -> ReloadAnswer | None:
     Raises:
         SpoolError: it cannot be read.
     """
-    data = contents(spool.storage, _ANSWER)
-    try:
-        return None if data is None else ReloadAnswer.model_validate_json(data)
-    except ValidationError:
-        return None
+    return spool.find_valid(_ANSWER, ReloadAnswer)
 
 
 def answer_reload(spool: Spool, request: ReloadRequest, answer: ReloadAnswer) -> None:

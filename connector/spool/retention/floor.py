@@ -4,25 +4,23 @@
 first field; programs that do not know the others read on.
 """
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from connector.core.health.alarms import KeptLess
-from connector.spool.manifest import VERSION, Timestamp, corrupt, load_document
-from connector.spool.reading import Spool, to_json
+from connector.spool.manifest import VERSION, Document, DocumentPart, Timestamp, corrupt, load_document
+from connector.spool.reading import Spool
 from connector.spool.storage.store import contents
 
 PATH = "floor.json"
 
 
-class KeptTooShort(BaseModel):
+class KeptTooShort(DocumentPart):
     """Epochs were deleted before their time, so that the spool stays within ``spool.max_bytes``.
 
     Attributes:
         since: when the first of them was, in nanoseconds since 1970.
         keep: nanoseconds of ``spool.keep``.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     since: Timestamp
     keep: int = Field(ge=0)
@@ -32,19 +30,12 @@ class KeptTooShort(BaseModel):
         return KeptLess(self.since, self.keep, kept) if kept < self.keep else None
 
 
-class FloorDocument(BaseModel):
+class FloorDocument(Document):
     """The first epoch that is kept, the id of the writer that has deleted those before, and what is kept too short."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     first: int
     writer: str = ""
     short: KeptTooShort | None = None
-
-    def to_json(self) -> bytes:
-        """The document's file."""
-        return to_json(self)
 
 
 def floor_of(spool: Spool) -> FloorDocument:

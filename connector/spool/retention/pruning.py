@@ -20,7 +20,7 @@ from connector.log import Log
 from connector.spool import consumers
 from connector.spool.guards import update, written_by_another
 from connector.spool.manifest import Manifest
-from connector.spool.reading import Spool, manifest_path, segment_path
+from connector.spool.reading import Spool, manifest_path, segment_path, to_json
 from connector.spool.retention.floor import PATH, FloorDocument, KeptTooShort, floor_in
 from connector.spool.retention.retained_epochs import RetainedEpochs
 from connector.spool.storage.store import contents
@@ -249,7 +249,7 @@ class SpoolRetention:
 
     def _set_floor(self, first: int, short: KeptTooShort | None) -> None:
         # The writer's id makes these bytes unique: if they are read back, the write was this writer's.
-        data = FloorDocument(first=first, writer=self._writer, short=short).to_json()
+        data = to_json(FloorDocument(first=first, writer=self._writer, short=short))
         update(self._spool, PATH, self._floor, data)
         self._floor, self._short = data, short
 
