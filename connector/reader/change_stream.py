@@ -16,7 +16,7 @@ from connector.core.filters import RecordFilter
 from connector.core.health.states import RetentionPeriod
 from connector.core.masking.rules import HASH, ColumnRules
 from connector.core.partitions import CutPartition
-from connector.core.records import INITIAL_TOKEN, partition_name
+from connector.core.records import INITIAL_TOKEN, partition_id, partition_name
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.envelope.envelope import Source
@@ -31,7 +31,7 @@ from connector.reader.placements.functions import StreamFunctions
 from connector.reader.placements.listing import lister_of
 from connector.reader.placements.watching import FunctionsWatch
 from connector.reader.placements.windows import WindowFunctions
-from connector.reader.read_state import QueriedStream, Range, SendsQueries
+from connector.reader.read_state import QueriedStream, Range
 from connector.reader.scheduler import Scheduler
 from connector.reader.sealer import SealedEpochSink
 from connector.spanner.client import SETUP_TIMEOUT, SpannerClient
@@ -49,7 +49,13 @@ from connector.spanner.discovery import (
 )
 from connector.spanner.errors import CallAction, classify, no_answer_hint, query_error
 from connector.spanner.key_order import KeyOrder
-from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
+from connector.spanner.partition_query import (
+    PartitionQueries,
+    PartitionQuery,
+    SendsQueries,
+    SilentStreamError,
+    StreamAddress,
+)
 from connector.spanner.workers.frames import WorkerSetup
 from connector.spanner.workers.pool import Workers
 from connector.telemetry.metrics import ReaderMetrics
@@ -206,7 +212,7 @@ class OpenStream:
         refused = list[DataLostError]()
         for function in self.functions.names:  # one may be younger than the start, and others accept it
             try:
-                await self._probe(self.functions.initial(function), start)
+                await self._probe(partition_id(INITIAL_TOKEN, function), start)
             except DataLostError as error:
                 refused.append(error)
         if refused and len(refused) == len(self.functions.names):
@@ -227,13 +233,7 @@ class OpenStream:
             raise unreadable(self.stream.name, partition_name(token), error) from error
         except grpc.RpcError as error:
             found = classify(error)
-            refused = query_error(
-                found,
-                stream=self.stream.name,
-                partition=partition_name(token),
-                start=format_rfc3339(start),
-                token=token,
-            )
+            refused = query_error(found, stream=self.stream.name, token=token, start=start)
             cause = error.with_traceback(None)  # gRPC's frames explain nothing, and would be 50 lines
             if found.action is CallAction.STOP:
                 raise refused from cause

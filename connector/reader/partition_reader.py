@@ -7,7 +7,7 @@ import grpc
 import tenacity
 
 from connector.core.records import function_of, is_initial, partition_name
-from connector.core.timestamps import SECOND, format_rfc3339
+from connector.core.timestamps import SECOND
 from connector.errors import DataLostError, StreamGoneError, UnreachableError, UnreadableRecordError
 from connector.log import Log
 from connector.reader.bounds import Bounds
@@ -57,7 +57,8 @@ class PartitionReader:
         self._bounds = Bounds(state.span.end, state.stream.window, state.stream.clock)
         self._watchdog = watchdog
         self._failures = FailingQueries(state.metrics, heartbeat=state.stream.heartbeat)
-        self._credentials = _Credentials()
+        self._refused_since: float | None = None
+        """The loop's time since which credentials have been refused, and no query was accepted."""
 
     async def read(self, token: str) -> None:
         """Reads a partition until it has finished; retries transient errors without limit, with backoff.
@@ -201,7 +202,7 @@ class PartitionReader:
                 accepted = False
                 async for items in messages:
                     if not accepted:
-                        accepted, self._credentials.refused_since = True, None
+                        accepted, self._refused_since = True, None
                     self._state.flow.arrived(token)
                     has_news = self._receiver.receive(token, items)
                     if self._graph[token].progress > progress:
@@ -222,20 +223,20 @@ class PartitionReader:
             case grpc.RpcError():
                 found = classify(error)
                 if found.action is not CallAction.STOP and not (
-                    found.action is CallAction.WAIT and self._credentials.refused_for_long()
+                    found.action is CallAction.WAIT and self._refused_for_long()
                 ):
                     return _ResumableError(str(found))
-                where = partition_name(token)
-                return query_error(
-                    found,
-                    stream=self._stream.name,
-                    partition=where,
-                    start=format_rfc3339(start),
-                    token=token,
-                )
+                return query_error(found, stream=self._stream.name, token=token, start=start)
             case UnknownRecordError():
                 return unreadable(self._stream.name, partition_name(token), error)
         return _ResumableError(str(error))
+
+    def _refused_for_long(self) -> bool:
+        """Notes that credentials are refused, and returns whether that has lasted too long."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since > REFUSED_CREDENTIALS
 
     def _warn(self, token: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -247,19 +248,6 @@ class PartitionReader:
             attempt=state.attempt_number,
             pause_s=round(state.upcoming_sleep, 3),
         )
-
-
-class _Credentials:
-    """The time since which credentials have been refused and no query was accepted, by the loop's clock."""
-
-    refused_since: float | None = None
-
-    def refused_for_long(self) -> bool:
-        """Notes that credentials are refused, and returns whether that has lasted too long."""
-        now = asyncio.get_running_loop().time()
-        if self.refused_since is None:
-            self.refused_since = now
-        return now - self.refused_since > REFUSED_CREDENTIALS
 
 
 class _ResumableError(Exception):

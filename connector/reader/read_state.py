@@ -1,9 +1,7 @@
 """The state that the parts of a reader share: the range to read, and how far it has been read."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Protocol
 
 from connector.core.epoch import MAX_BYTES, EpochBuffer
 from connector.core.partitions import CutPartition, Follows, PartitionGraph, follow_all
@@ -12,16 +10,8 @@ from connector.reader.flow_control import FlowControl
 from connector.reader.placements.first_starts import FirstStarts
 from connector.reader.placements.watching import FunctionsWatch
 from connector.spanner.clock import SpannerClock
-from connector.spanner.decoding.decoder import Item
-from connector.spanner.partition_query import PartitionQuery
+from connector.spanner.partition_query import SendsQueries
 from connector.telemetry.metrics import ReaderMetrics
-
-
-class SendsQueries(Protocol):
-    """Sends partitions' queries, in this process or in others."""
-
-    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As :meth:`connector.spanner.partition_query.PartitionQueries.read`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ They share a :class:`~connector.reader.read_state.ReadState`. An error of any of
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from connector.core.records import partition_name
 from connector.errors import SpannerCdcError
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore, LatePolicy
 from connector.reader.partition_reader import PartitionReader
-from connector.reader.placements.watching import FunctionsWatch
 from connector.reader.read_state import QueriedStream, Range, ReadState
 from connector.reader.sealer import SealedEpochSink, Sealer
 from connector.reader.watermark_watchdog import WatermarkWatchdog
@@ -78,7 +78,9 @@ class Scheduler:
                 sealing = tasks.create_task(self._sealer.run(), name="sealer")
                 watching = [tasks.create_task(self._watchdog.watch(), name="watchdog")]
                 if (functions := self._state.stream.functions) is not None:
-                    watching.append(tasks.create_task(self._watch_functions(functions), name="read functions"))
+                    changed, failing = self._state.changed.set, self._state.metrics.failing
+                    watch = partial(functions.watch, self._state.graph, changed, failing)
+                    watching.append(tasks.create_task(self._stopping(watch), name="read functions"))
                 reading = await self._main_loop(tasks)
                 for task in (*watching, *reading):
                     task.cancel()
@@ -97,7 +99,7 @@ class Scheduler:
             if self._state.ending:
                 return reading
             for token in self._state.graph.ready():
-                task = tasks.create_task(self._read(token), name=partition_name(token))
+                task = tasks.create_task(self._stopping(partial(self._reader.read, token)), name=partition_name(token))
                 reading.add(task)
                 task.add_done_callback(reading.discard)
             await self._state.changed.wait()
@@ -117,18 +119,10 @@ class Scheduler:
         self._report(watermark)
         self._sealer.watermark_moved()
 
-    async def _read(self, token: str) -> None:
-        """Reads a partition; its error stops the reader, which still seals what is complete."""
+    async def _stopping(self, part: Callable[[], Awaitable[None]]) -> None:
+        """Runs a part of the reader; its error stops the reader, which still seals what is complete."""
         try:
-            await self._reader.read(token)
-        except SpannerCdcError as error:
-            self._error = self._error or error
-            self.stop()
-
-    async def _watch_functions(self, functions: FunctionsWatch) -> None:
-        """Watches the read functions; an error stops the reader, which still seals what is complete."""
-        try:
-            await functions.watch(self._state.graph, self._state.changed.set, self._state.metrics.failing)
+            await part()
         except SpannerCdcError as error:
             self._error = self._error or error
             self.stop()

@@ -102,7 +102,8 @@ class Sealer:
             final = end is not None and epoch.high >= end
             self._delivers = True  # no longer in the buffer, and if this fails not in the sink
             if not self._state.span.is_shared:
-                await self._report_incomplete(epoch)
+                some = self._state.stream.of_some_placements
+                await self._late.report_incomplete(incomplete_transactions(epoch.changes, of_some_placements=some))
             await self._sink.deliver(epoch, self._state.graph.cut(epoch.high), final=final)
             self._delivers = False
             self._state.graph.sealed(epoch.high)
@@ -114,7 +115,3 @@ class Sealer:
         has_room = await self._sink.room(self._state.stopping)
         self.waits_for_room = False
         return has_room
-
-    async def _report_incomplete(self, epoch: SealedEpoch) -> None:
-        found = incomplete_transactions(epoch.changes, of_some_placements=self._state.stream.of_some_placements)
-        await self._late.report_incomplete(found)

@@ -13,6 +13,7 @@ from connector.core.timestamps import format_rfc3339
 from connector.errors import BeforeStreamError, DataLostError, PlacementLostError, SpannerCdcError
 from connector.log import Log
 from connector.reader.change_stream import OpenStream
+from connector.reader.placements.first_starts import halved
 from connector.spanner.discovery import current_timestamp
 
 _log = Log(__name__)
@@ -65,15 +66,15 @@ async def first_start(stream: OpenStream, refused: int, accepted: int) -> int:
     Raises:
         SpannerCdcError: the stream cannot be read at all.
     """
-    while accepted - refused > _MICROSECOND:
-        middle = (refused + accepted) // 2
+
+    async def is_accepted(start: int) -> bool:
         try:
-            await stream.probe(middle)
+            await stream.probe(start)
         except DataLostError:
-            refused = middle
-        else:
-            accepted = middle
-    return accepted
+            return False
+        return True
+
+    return await halved(refused, accepted, is_accepted, step=_MICROSECOND)
 
 
 async def lost_range(stream: OpenStream, error: DataLostError, watermark: int, *, spool: str) -> DataLostError:

@@ -9,6 +9,7 @@ stalled. A query that is merely slow is left alone for as long as its own timeou
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from connector.core.partitions import Partition, PartitionState
 from connector.core.records import partition_name
@@ -33,25 +34,25 @@ class QueryRestartedError(Exception):
     """The watermark's watchdog ended a query, so that it is sent again."""
 
 
+@dataclass(slots=True)
 class RunningQuery:
     """A query that is being read.
 
-    Args:
-        sent: when it was sent, in seconds of the loop's time.
+    Attributes:
+        since: when it was sent, returned new records, or resumed after a pause, in seconds of the loop's time.
         timeouts: as of :class:`connector.spanner.partition_query.PartitionQuery`.
         patience: seconds that one of its messages is waited for.
+        scope: ends it with QueryRestartedError in the task that reads it.
     """
 
-    def __init__(self, sent: float, timeouts: int, patience: float) -> None:
-        self.timeouts = timeouts
-        self._since = sent
-        """The time when it was sent, returned new records, or resumed after a pause."""
-        self._patience = patience
-        self.scope = asyncio.timeout(None)
+    since: float
+    timeouts: int
+    patience: float
+    scope: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
     def progressed(self) -> None:
         """It has returned new records, or resumes after a pause."""
-        self._since = asyncio.get_running_loop().time()
+        self.since = asyncio.get_running_loop().time()
 
     def patience_left(self, at: float, limit: float) -> float:
         """Seconds for which it is left alone if it returns nothing; zero or less where it is to be restarted.
@@ -60,11 +61,7 @@ class RunningQuery:
             at: the loop's time.
             limit: seconds that a query which returns nothing new is left alone, at least.
         """
-        return self._since + max(limit, self._patience) - at
-
-    def end(self, at: float) -> None:
-        """Ends it with QueryRestartedError in the task that reads it."""
-        self.scope.reschedule(at)
+        return self.since + max(limit, self.patience) - at
 
 
 class WatermarkWatchdog:
@@ -155,7 +152,7 @@ class WatermarkWatchdog:
             elif (left := running.patience_left(now, self._limit)) > 0:
                 remedies[partition.token] = f"its query is left alone for {left:.0f} s more, because it may be slow"
             else:
-                running.end(now)
+                running.scope.reschedule(now)
                 remedies = {partition.token: "its query is ended and sent again", **remedies}
         first = next(iter(remedies), None)
         _log.warning(

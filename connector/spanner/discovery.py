@@ -10,7 +10,6 @@ from connector.core.records import ColumnType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import parse
 from connector.errors import ConfigurationError
-from connector.spanner.client import SpannerClient
 
 DEFAULT_RETENTION = "7d"
 """Of a change stream that does not set its own, since May 2026: https://cloud.google.com/spanner/docs/release-notes."""
@@ -29,12 +28,8 @@ class Metadata(Protocol):
         """The rows of a statement."""
 
 
-class VersionedMetadata(Protocol):
+class VersionedMetadata(Metadata, Protocol):
     """A reader of a database's metadata, as of now or of a timestamp."""
-
-    @property
-    def database(self) -> str:
-        """Its resource name."""
 
     async def rows(self, sql: str, *, at: int | None = None) -> list[list[object]]:
         """The rows of a statement; ``at`` is Unix nanoseconds, None for a strong read."""
@@ -42,10 +37,10 @@ class VersionedMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MetadataAsOf:
-    """Reads a database's metadata as of a timestamp, Unix nanoseconds."""
+    """Reads a database's metadata as of a timestamp, Unix nanoseconds; None for now."""
 
-    client: SpannerClient
-    timestamp: int
+    client: VersionedMetadata
+    timestamp: int | None
 
     @property
     def database(self) -> str:
@@ -149,14 +144,14 @@ async def change_streams(client: Metadata, dialect: Dialect) -> list[ChangeStrea
     return out
 
 
-async def change_stream_names(client: Metadata) -> frozenset[str]:
+async def change_stream_names(client: Metadata) -> list[str]:
     """The names of the database's change streams.
 
     Raises:
         SpannerCdcError: the database cannot be reached, or refuses the query.
     """
     rows = await client.rows("SELECT change_stream_name FROM information_schema.change_streams")
-    return frozenset(str(name) for (name,) in rows)
+    return [str(name) for (name,) in rows]
 
 
 async def change_stream_options(client: Metadata) -> Mapping[str, Mapping[str, str]]:

@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from connector.core.health.retries import Cause
-from connector.core.records import INITIAL_TOKEN, function_of, is_initial, token_of
-from connector.core.timestamps import parse
+from connector.core.records import function_of, is_initial, partition_name, token_of
+from connector.core.timestamps import format_rfc3339, parse
 from connector.errors import (
     ConfigurationError,
     DataLostError,
@@ -248,7 +248,7 @@ def setup_error(found: CallError, database: str, access: Access = READER) -> Spa
                 else f"Check {names[0]}, {names[1]} and {names[2]}",
             )
         case grpc.StatusCode.PERMISSION_DENIED:
-            return denied(found, database, access)
+            return denied(found, database, access.needs)
         case _:
             return StreamError(f"Spanner refused a call for {database} ({found})")
 
@@ -293,12 +293,8 @@ SLOW_HINT = "Look at the instance's load and latencies, and at the network."
 """The hint for a slow server."""
 
 
-def denied(found: CallError, what: str, access: Access = READER) -> StreamError:
+def denied(found: CallError, what: str, needs: str = READER.needs) -> StreamError:
     """The error for a PERMISSION_DENIED."""
-    return _denied(found, what, access.needs)
-
-
-def _denied(found: CallError, what: str, needs: str) -> StreamError:
     known = refusal(found.details.reason, found.message)
     text = f"permission denied on {what}" if known is None else f"Spanner refuses {what}: {known.why}"
     return StreamError(f"{text} ({found})", hint=_denied_hint(found, needs))
@@ -332,20 +328,17 @@ def gone_container(found: CallError) -> str:
     return match[1].lower() if match else ""
 
 
-def query_error(
-    found: CallError, *, stream: str, partition: str, start: str, token: str = INITIAL_TOKEN
-) -> SpannerCdcError:
+def query_error(found: CallError, *, stream: str, token: str, start: int) -> SpannerCdcError:
     """The error to report for a change stream query that cannot be retried.
 
     Args:
         found: the classified error.
         stream: the change stream's name.
-        partition: the name of the partition in messages.
-        start: the timestamp at which the query started.
         token: the partition's id.
+        start: the timestamp at which the query started, Unix nanoseconds.
     """
     function = function_of(token)
-    where = f"change stream {stream}, {partition}, from {start}"
+    where = f"change stream {stream}, {partition_name(token)}, from {format_rfc3339(start)}"
     message = found.message
     if found.code is grpc.StatusCode.OUT_OF_RANGE and _TOO_OLD.search(message):
         return DataLostError(
@@ -437,7 +430,7 @@ def snapshot_error(found: CallError, *, what: str) -> SpannerCdcError:
             hint=no_answer_hint(READER.section, found.proxy, found.message),
         )
     if found.code is grpc.StatusCode.PERMISSION_DENIED:
-        return _denied(found, what, _TABLES_NEED)
+        return denied(found, what, _TABLES_NEED)
     if found.code in codes and _NO_SUCH_TABLE.search(found.message):
         return NoSuchTableError(f"cannot read {what} ({found})")
     return StreamError(f"cannot read {what} ({found})")

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from connector.config.address import DatabaseAddress
 from connector.core.changes import Changes
@@ -58,6 +59,13 @@ def patience(heartbeat: int, timeouts: int = 0) -> int:
     """
     least = max(SILENT_AT_LEAST, SILENT_HEARTBEATS * heartbeat)
     return max(least, min(least << min(timeouts, 10), SILENT_AT_MOST))
+
+
+class SendsQueries(Protocol):
+    """Sends partitions' queries, in this process or in others."""
+
+    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
+        """As :meth:`PartitionQueries.read`."""
 
 
 class PartitionQueries:

@@ -9,19 +9,17 @@ A function may have no partitions: before the first key is in its placement, or 
 asked again until it has some, and what it returned before is not believed until it is confirmed.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
-from typing import Protocol
 
 import grpc
 
-from connector.core.records import INITIAL_TOKEN, partition_id, partition_name
+from connector.core.records import INITIAL_TOKEN, partition_id
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import DataLostError, StreamError, StreamGoneError
 from connector.log import Log
-from connector.spanner.decoding.decoder import Item
 from connector.spanner.errors import CallAction, classify, query_error
-from connector.spanner.partition_query import PartitionQuery
+from connector.spanner.partition_query import PartitionQuery, SendsQueries
 
 _MOST_ASKED = 1000
 """Starts that are asked, at most, to find where a function without partitions has some."""
@@ -29,8 +27,15 @@ _MOST_ASKED = 1000
 _log = Log(__name__)
 
 
-class _SendsQueries(Protocol):
-    def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]: ...
+async def halved(no: int, yes: int, answer: Callable[[int], Awaitable[bool]], *, step: int = 1) -> int:
+    """The first timestamp with the answer yes, give or take a step, found by halving."""
+    while yes - no > step:
+        middle = (no + yes) // 2
+        if await answer(middle):
+            yes = middle
+        else:
+            no = middle
+    return yes
 
 
 class FirstStarts:
@@ -46,7 +51,7 @@ class FirstStarts:
     def __init__(
         self,
         stream: str,
-        queries: _SendsQueries,
+        queries: SendsQueries,
         clock: Callable[[], Awaitable[int]],
         functions: Callable[[], Collection[str]],
     ) -> None:
@@ -108,7 +113,7 @@ class FirstStarts:
             if with_some == upto:
                 return None
             without = with_some
-        first = await self._halved(without, with_some, lambda at: self.has_partitions(function, at))
+        first = await halved(without, with_some, lambda at: self.has_partitions(function, at))
         if first - 1 > without and await self.has_partitions(function, first - 1):
             raise self._contradiction(function, first - 1)
         return first
@@ -127,18 +132,7 @@ class FirstStarts:
             now = named - 1
         elif not await self._accepts(function, now):
             raise refused
-        return await self._halved(start, now, lambda at: self._accepts(function, at))
-
-    @staticmethod
-    async def _halved(no: int, yes: int, answer: Callable[[int], Awaitable[bool]]) -> int:
-        """The first timestamp with the answer yes."""
-        while yes - no > 1:
-            middle = (no + yes) // 2
-            if await answer(middle):
-                yes = middle
-            else:
-                no = middle
-        return yes
+        return await halved(start, now, lambda at: self._accepts(function, at))
 
     async def _retains(self, other: str, start: int) -> bool:
         """True if another function accepts a start; one that was dropped since the last list accepts none."""
@@ -178,6 +172,5 @@ class FirstStarts:
             found = classify(error)
             if found.action is not CallAction.STOP:
                 raise
-            name, at = partition_name(query.token), format_rfc3339(start)
-            meaning = query_error(found, stream=self._stream, partition=name, start=at, token=query.token)
+            meaning = query_error(found, stream=self._stream, token=query.token, start=start)
             raise meaning from error.with_traceback(None)

@@ -32,10 +32,6 @@ class StreamFunctions:
         """The names of the functions that are read."""
         return tuple(self.listed.functions.values())
 
-    def initial(self, function: str) -> str:
-        """The id of a function's initial query."""
-        return partition_id(INITIAL_TOKEN, function)
-
     async def completed(
         self, cut: Iterable[CutPartition], watermark: int, *, end: int | None = None, only_warns: bool = False
     ) -> tuple[CutPartition, ...]:

@@ -14,7 +14,14 @@ from connector.reader.placements.matching import (
     has_functions,
     match_functions,
 )
-from connector.spanner.discovery import ChangeStream, VersionedMetadata, current_timestamp
+from connector.spanner.discovery import (
+    ChangeStream,
+    MetadataAsOf,
+    VersionedMetadata,
+    change_stream_names,
+    change_stream_options,
+    current_timestamp,
+)
 
 _LISTED = (
     "SELECT 'function' AS kind, routine_name AS name FROM information_schema.routines"
@@ -158,17 +165,11 @@ class FunctionLister:
 
     async def _matched_in(self, rows: list[list[object]], at: int | None = None) -> MatchedFunctions:
         """The functions in a list, compared with the streams of its time."""
-        streams = {
-            str(name): False
-            for (name,) in await self._client.rows(
-                "SELECT change_stream_name FROM information_schema.change_streams", at=at
-            )
-        }
-        for name, option, value in await self._client.rows(
-            "SELECT change_stream_name, option_name, option_value FROM information_schema.change_stream_options", at=at
-        ):
-            if option == OPTION:
-                streams[str(name)] = has_functions({OPTION: str(value)})
+        client = MetadataAsOf(self._client, at)
+        streams = dict.fromkeys(await change_stream_names(client), False)
+        for name, options in (await change_stream_options(client)).items():
+            if OPTION in options:
+                streams[name] = has_functions(options)
         return match_functions(
             self._stream,
             self._dialect,

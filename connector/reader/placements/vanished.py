@@ -14,6 +14,7 @@ from typing import Protocol
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import PlacementLostError, SpannerCdcError, UnreachableError
 from connector.log import Log
+from connector.reader.placements.first_starts import halved
 
 STEP = 10 * SECOND
 """The time between two lists as of the past."""
@@ -107,15 +108,11 @@ async def _first_kept(lister: _ListsAsOf, low: int, high: int) -> tuple[int | No
     if not isinstance(answer, SpannerCdcError):
         return low, ""
     refusal = answer.message
-    if isinstance(await _answer(lister, high), SpannerCdcError):
-        return None, refusal
-    while high - low > STEP:
-        middle = (low + high) // 2
-        if isinstance(await _answer(lister, middle), SpannerCdcError):
-            low = middle
-        else:
-            high = middle
-    return high, refusal
+
+    async def is_kept(at: int) -> bool:
+        return not isinstance(await _answer(lister, at), SpannerCdcError)
+
+    return (await halved(low, high, is_kept, step=STEP) if await is_kept(high) else None), refusal
 
 
 async def _answer(lister: _ListsAsOf, at: int) -> Mapping[str, str] | SpannerCdcError:

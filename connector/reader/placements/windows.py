@@ -6,7 +6,8 @@ One whose last partition ends within a window is asked from that end on, once th
 again, the window is read once more, and ends before them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import grpc
 
@@ -53,10 +54,20 @@ class WindowFunctions:
             UnreachableError: a function does not answer now.
             SpannerCdcError: a function cannot be read.
         """
-        try:
-            return await self._completed(high)
-        except (grpc.RpcError, SilentStreamError) as error:
-            raise _unreachable(error) from error
+        cut, young = list[CutPartition](), dict[str, CutPartition]()
+        for at in self._cut:
+            function = function_of(at.token)
+            if function is None or not is_initial(at.token):
+                cut.append(at)
+                continue
+            with _answering():
+                first = await self._first(function, at.start_timestamp, high)
+            if first is not None and first <= high:
+                cut.append(CutPartition(at.token, first))
+            elif first is not None:
+                young[at.token] = CutPartition(at.token, first)
+        self._young = young
+        return tuple(cut)
 
     async def refilled(self, emptied: Mapping[str, int], high: int) -> int | None:
         """The first timestamp up to ``high`` at which an emptied function has partitions again; None if none has.
@@ -71,10 +82,8 @@ class WindowFunctions:
             UnreachableError: a function does not answer now.
             SpannerCdcError: a function cannot be read.
         """
-        try:
+        with _answering():
             found = [await self._after(function, end, high) for function, end in sorted(emptied.items())]
-        except (grpc.RpcError, SilentStreamError) as error:
-            raise _unreachable(error) from error
         return min((first for first in found if first is not None), default=None)
 
     async def _after(self, function: str, end: int, high: int) -> int | None:
@@ -87,21 +96,6 @@ class WindowFunctions:
             _log.info("a placement was dropped: its read function has been read to its end", function=function)
             return None
 
-    async def _completed(self, high: int) -> tuple[CutPartition, ...]:
-        cut, young = list[CutPartition](), dict[str, CutPartition]()
-        for at in self._cut:
-            function = function_of(at.token)
-            if function is None or not is_initial(at.token):
-                cut.append(at)
-                continue
-            first = await self._first(function, at.start_timestamp, high)
-            if first is not None and first <= high:
-                cut.append(CutPartition(at.token, first))
-            elif first is not None:
-                young[at.token] = CutPartition(at.token, first)
-        self._young = young
-        return tuple(cut)
-
     async def _first(self, function: str, start: int, high: int) -> int | None:
         if start > high:
             return start
@@ -113,6 +107,10 @@ class WindowFunctions:
         return start if start > high else await self._starts.with_partitions(function, start, high)
 
 
-def _unreachable(error: grpc.RpcError | SilentStreamError) -> UnreachableError:
-    found = str(classify(error)) if isinstance(error, grpc.RpcError) else str(error)
-    return UnreachableError(f"Spanner does not answer an initial query ({found})")
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (grpc.RpcError, SilentStreamError) as error:
+        found = str(classify(error)) if isinstance(error, grpc.RpcError) else str(error)
+        raise UnreachableError(f"Spanner does not answer an initial query ({found})") from error

@@ -15,10 +15,10 @@ from connector.core.timestamps import SECOND
 from connector.core.windows import Share, ShareReport, Window
 from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
-from connector.reader.read_state import QueriedStream, Range, SendsQueries
+from connector.reader.read_state import QueriedStream, Range
 from connector.reader.scheduler import Scheduler
 from connector.spanner.decoding.decoder import Item
-from connector.spanner.partition_query import PartitionQuery
+from connector.spanner.partition_query import PartitionQuery, SendsQueries
 from connector.telemetry.metrics import ReaderMetrics
 
 BUDGET = 16 * 1024 * 1024

@@ -28,7 +28,7 @@ def naming(resource: str) -> bytes:
 
 
 def told(code: grpc.StatusCode, message: str, resource: str = "") -> SpannerCdcError:
-    return query_error(met(code, message, resource), stream="S", partition="partition x", start="2026-01-01T00:00:00Z")
+    return query_error(met(code, message, resource), stream="S", token="x", start=parse("2026-01-01T00:00:00Z"))
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_refused_credentials_are_no_missing_role() -> None:
 
 
 def told_of_function(code: grpc.StatusCode, message: str, token: str) -> SpannerCdcError:
-    where = {"stream": "S", "partition": "partition x of READ_S_eu", "start": "2026-01-01T00:00:00Z"}
-    return query_error(met(code, message), **where, token=partition_id(token, "READ_S_eu"))
+    start = parse("2026-01-01T00:00:00Z")
+    return query_error(met(code, message), stream="S", token=partition_id(token, "READ_S_eu"), start=start)
 
 
 def test_a_token_that_was_sent_to_the_function_of_another_placement_is_named_with_it() -> None:

@@ -61,7 +61,7 @@ REFUSALS = [
 def test_each_refusal_is_named_as_itself_wherever_a_call_is_refused(found: CallError, why: str, hint: str) -> None:
     for error in (
         setup_error(found, "projects/p"),
-        query_error(found, stream="S", partition="partition x", start="2026-01-01T00:00:00Z"),
+        query_error(found, stream="S", token="x", start=0),
         snapshot_error(found, what="table T"),
     ):
         assert why in error.message

@@ -12,7 +12,6 @@ from connector.spanner.partition_query import SilentStreamError
 from connector.spanner.workers.failures import error_of, failure_of
 from connector.spanner.workers.frames import FailureFrame
 
-WHERE = {"stream": "S", "partition": "partition x", "start": "2026-01-01T00:00:00Z"}
 NO_METADATA = grpc.aio.Metadata()
 MESSAGES = (
     "Session not found: projects/p/instances/i/databases/d/sessions/s",
@@ -30,7 +29,7 @@ def test_an_error_of_spanner_is_reported_and_handled_as_in_one_process(code: grp
     here = error_of(failure_of(there))
     assert isinstance(here, grpc.RpcError)
     assert classify(here) == classify(there)
-    reported, expected = query_error(classify(here), **WHERE), query_error(classify(there), **WHERE)
+    reported, expected = (query_error(classify(one), stream="S", token="x", start=0) for one in (here, there))
     assert (type(reported), str(reported)) == (type(expected), str(expected))
 
 

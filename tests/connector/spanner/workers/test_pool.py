@@ -21,11 +21,16 @@ from connector.core.dialects import GOOGLESQL
 from connector.core.records import INITIAL_TOKEN, DataChangeRecord, Record
 from connector.core.timestamps import SECOND
 from connector.errors import SpannerCdcError
-from connector.reader.read_state import SendsQueries
 from connector.spanner.client import SpannerClient
 from connector.spanner.decoding.decoder import Item, decoder
 from connector.spanner.errors import CallAction, CallError, classify
-from connector.spanner.partition_query import PartitionQueries, PartitionQuery, SilentStreamError, StreamAddress
+from connector.spanner.partition_query import (
+    PartitionQueries,
+    PartitionQuery,
+    SendsQueries,
+    SilentStreamError,
+    StreamAddress,
+)
 from connector.spanner.workers import pool, worker_process
 from connector.spanner.workers.frames import WorkerSetup, framed
 from connector.spanner.workers.pool import COMMAND, Workers
