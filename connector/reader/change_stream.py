@@ -6,6 +6,7 @@ Shared by the daemon and by ``tail``, so that both reject the same things before
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
@@ -275,11 +276,10 @@ class OpenStream:
         if self.functions is None:
             return None
         functions = self.functions
-        starts = FirstStarts(self.stream.name, self.queries(), self._clock, lambda: functions.names)
+        starts = FirstStarts(
+            self.stream.name, self.queries(), partial(current_timestamp, self.client), lambda: functions.names
+        )
         return WindowFunctions(functions, starts)
-
-    async def _clock(self) -> int:
-        return await current_timestamp(self.client)
 
     def key_order(self) -> KeyOrder:
         """Finds the key order of tables that the stream names first."""
@@ -331,17 +331,18 @@ class OpenStream:
             SpannerCdcError: a worker cannot be started.
         """
         async with self._read_in_workers(metrics) as queries:
+            clock = partial(current_timestamp, self.client)
             queried = QueriedStream(
                 self.stream.name,
                 queries,
-                SpannerClock(self._clock, self.now),
+                SpannerClock(clock, self.now),
                 self.config.heartbeat,
                 WINDOW if self.stream.partition_mode == MUTABLE else None,
                 of_some_placements=bool(self.placements),
             )
             if self.functions is not None:
                 watch = FunctionsWatch(self.functions.lister, self.functions.listed, self.config.heartbeat)
-                starts = FirstStarts(self.stream.name, queries, self._clock, lambda: watch.functions)
+                starts = FirstStarts(self.stream.name, queries, clock, lambda: watch.functions)
                 queried = replace(queried, functions=watch, first_starts=starts)
             yield Scheduler(
                 queried,

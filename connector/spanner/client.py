@@ -7,8 +7,8 @@ queries. A stream has no deadline: its reader limits how long it may be silent.
 
 import asyncio
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from urllib.parse import quote
@@ -28,7 +28,7 @@ from connector.proxies import grpc_proxy
 from connector.spanner.decoding.chunks import ValueAssembler
 from connector.spanner.emulators import PATIENCE, SILENCE, checked_address
 from connector.spanner.errors import READER, Access, CallAction, classify, no_answer_hint, setup_error
-from connector.spanner.omni.certificates import read_certificates
+from connector.spanner.omni.certificates import certified_channel
 from connector.spanner.omni.handshake import refused_connection
 from connector.spanner.omni.texts import with_token_option
 from connector.spanner.omni.tokens import TokenFile
@@ -248,19 +248,12 @@ class SpannerClient:
                 request = create_session_request(self.database, self.address.database_role)
                 assert self._transport is not None
                 headers = call_headers(self.database, "database", self.database)
-                with _naming("no session can be created"):
+                try:
                     answer = await self._transport.unary(CREATE_SESSION, request, headers, SETUP_TIMEOUT)
+                except grpc.aio.AioRpcError as error:
+                    raise _with_details(error, f"no session can be created: {error.details()}") from error
                 self._session = session_name(answer)
             return self._session
-
-
-@contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Says in the error of a call what has failed."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise _with_details(error, f"{what}: {error.details()}") from error
 
 
 def _with_details(error: grpc.RpcError, details: str) -> grpc.aio.AioRpcError:
@@ -308,7 +301,7 @@ def credentials_for(
         tokens = tokens_of_application(scopes)
         return tokens, tokens.channel_credentials()
     assert server.tls is not None, "else it is plain text"
-    channel = read_certificates(server, server.tls).credentials()
+    channel = certified_channel(server, server.tls)
     if server.token_file is None:
         return None, channel
     token = TokenFile(server, server.token_file)

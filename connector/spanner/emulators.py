@@ -65,7 +65,7 @@ class ChannelClient(spanner.Client):
 
     def instance(  # type: ignore[override]  # fewer options
         self, instance_id: str, configuration_name: str | None = None, *, node_count: int | None = None
-    ) -> Instance:
+    ) -> "_Instance":
         """An instance of the server."""
         return _Instance(  # type: ignore[no-untyped-call]  # the library's
             instance_id, self, configuration_name, node_count=node_count, emulator_host=self._emulator_host
@@ -91,10 +91,11 @@ class _Instance(Instance):
         ddl_statements: Sequence[str] = (),
         *,
         database_dialect: int = DatabaseDialect.DATABASE_DIALECT_UNSPECIFIED,
+        database_role: str | None = None,
     ) -> Database:
         """A database of the server."""
         found: Database = super().database(  # type: ignore[no-untyped-call]
-            database_id, ddl_statements, database_dialect=database_dialect
+            database_id, ddl_statements, database_dialect=database_dialect, database_role=database_role
         )
         found._spanner_api = self._client.spanner_api  # noqa: SLF001 - the library has no other way
         return found

@@ -14,10 +14,10 @@ sets the number of bytes that it waits for, and is woken once, when they are the
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
 
+import grpc
 import grpc.aio
 
 GATHER = 0.02
@@ -40,10 +40,13 @@ class GatheredMessages:
     """The messages that are read and not yet taken; the base of both ways to read.
 
     Args:
+        cancel: cancels the call that is read.
         most: bytes that may wait to be taken.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, cancel: Callable[[], object], most: int) -> None:
+        self._cancel = cancel
+        self._ending = False
         self._loop = asyncio.get_running_loop()
         self._most = most
         self._enough = min(most, ENOUGH)
@@ -75,6 +78,13 @@ class GatheredMessages:
         if not messages:
             self._done.result()
         return messages
+
+    async def end(self) -> None:
+        """Cancels the call if it still runs, and returns when nothing reads it any more."""
+        self._ending = True
+        self._cancel()
+        self._has_room()
+        await asyncio.wait((self._done,))  # cancelling a task within read() would leak a message
 
     async def _wait_for(self, wanted: int, seconds: float | None = None) -> None:
         """Waits until there are so many bytes, so many seconds have passed, or the call has ended."""
@@ -119,19 +129,11 @@ class Awaited(GatheredMessages):
     """Awaits a call of grpc.aio in a task, from now until it ends or :meth:`end`."""
 
     def __init__(self, call: grpc.aio.UnaryStreamCall) -> None:
-        super().__init__(MOST_OF_A_TASK)
+        super().__init__(call.cancel, MOST_OF_A_TASK)
         self._call = call
-        self._ending = False
         self._room = asyncio.Event()
         self._done = self._loop.create_task(self._read(), name="a stream")
         self._done.add_done_callback(self._ended)
-
-    async def end(self) -> None:
-        """Cancels the call if it still runs, and returns when the task has ended."""
-        self._ending = True
-        self._call.cancel()
-        self._has_room()
-        await asyncio.wait((self._done,))  # cancelling a task within read() would leak a message
 
     def _has_room(self) -> None:
         self._room.set()
@@ -143,31 +145,14 @@ class Awaited(GatheredMessages):
                 await self._room.wait()
 
 
-class BytesCall(Protocol):
-    """A call of gRPC's synchronous API whose messages stay bytes."""
-
-    def __iter__(self) -> Iterator[bytes]: ...
-
-    def cancel(self) -> object:
-        """Ends the iteration with CANCELLED, in whichever thread it runs."""
-
-
 class Pump(GatheredMessages):
-    """Iterates a call in one of the ``threads``, from now until it ends or :meth:`end`."""
+    """Iterates a call in one of the ``threads``, from now until it ends or :meth:`end`; its messages stay bytes."""
 
-    def __init__(self, call: BytesCall, threads: Executor) -> None:
-        super().__init__(MOST_OF_A_PUMP)
+    def __init__(self, call: grpc.Call, threads: Executor) -> None:
+        super().__init__(call.cancel, MOST_OF_A_PUMP)
         self._call = call
-        self._ending = False
         self._done = self._loop.run_in_executor(threads, self._read)
         self._done.add_done_callback(self._ended)
-
-    async def end(self) -> None:
-        """Cancels the call if it still runs, and returns when the thread has stopped reading."""
-        self._call.cancel()
-        self._ending = True
-        self._has_room()
-        await asyncio.wait((self._done,))
 
     def _has_room(self) -> None:
         with self._shared:

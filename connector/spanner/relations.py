@@ -26,13 +26,9 @@ class Relations:
     references: Mapping[str, frozenset[str]]
     takes_others: frozenset[str]
 
-    def depths(self) -> dict[str, int]:
-        """The depth of each table that has parents or is one (:func:`depths_of`)."""
-        return depths_of(self.interleaved, self.references)
-
     def parents_first(self, tables: Iterable[str]) -> list[str]:
         """The tables, parents before their children, else in the order in which they are given."""
-        depths = self.depths()
+        depths = depths_of(self.interleaved, self.references)
         return sorted(tables, key=lambda table: depths.get(table, 0))
 
     def with_ancestors(self, tables: Iterable[str]) -> set[str]:

@@ -17,7 +17,7 @@ import grpc.aio
 import grpc.experimental
 
 from connector.proxies import DIRECT_CHANNEL
-from connector.spanner.pump import Awaited, Pump
+from connector.spanner.pump import Awaited, GatheredMessages, Pump
 
 STREAMS_PER_CHANNEL = 50
 """Google's front ends queue silently at about a hundred."""
@@ -93,8 +93,8 @@ class Transport:
         self._user_agent = user_agent
         self._awaited: list[_Held[grpc.aio.Channel]] = []
         self._pumped: list[_Held[grpc.Channel]] = []
-        self._pumps: set[Pump] = set()
-        self._calls: set[Awaited] = set()
+        self._pumps: set[GatheredMessages] = set()
+        self._calls: set[GatheredMessages] = set()
         self._threads = ThreadPoolExecutor(PUMPS, "pump")
 
     async def accepts(self, within: float, silent: float) -> str:
@@ -141,32 +141,25 @@ class Transport:
             metadata: its headers.
             behind: whether the stream has a backlog.
         """
-        if behind and len(self._pumps) < PUMPS:
-            # a channel for each: pumps that share one wait for its lock
-            with _leased(self._pumped, 1, self._open_pumped) as channel:
-                pump = Pump(channel.unary_stream(method)(request, metadata=metadata), self._threads)
-                self._pumps.add(pump)
-                try:
-                    yield pump.take
-                finally:
-                    self._pumps.discard(pump)
-                    await pump.end()
+        is_pumped = behind and len(self._pumps) < PUMPS
+        if is_pumped:  # a channel for each: pumps that share one wait for its lock
+            lease, readings = _leased(self._pumped, 1, self._open_pumped), self._pumps
         else:
-            with _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited) as channel:
-                awaited = Awaited(channel.unary_stream(method)(request, metadata=metadata))
-                self._calls.add(awaited)
-                try:
-                    yield awaited.take
-                finally:
-                    self._calls.discard(awaited)
-                    await awaited.end()
+            lease, readings = _leased(self._awaited, STREAMS_PER_CHANNEL, self._open_awaited), self._calls
+        with lease as channel:
+            call = channel.unary_stream(method)(request, metadata=metadata)
+            reading = Pump(call, self._threads) if is_pumped else Awaited(call)
+            readings.add(reading)
+            try:
+                yield reading.take
+            finally:
+                readings.discard(reading)
+                await reading.end()
 
     async def close(self) -> None:
         """Ends all calls and closes all channels."""
-        for pump in tuple(self._pumps):
-            await pump.end()
-        for call in tuple(self._calls):  # before grpcio 1.83 closing a channel leaves its calls open
-            await call.end()
+        for reading in (*self._pumps, *self._calls):  # before grpcio 1.83 closing a channel leaves its calls open
+            await reading.end()
         self._threads.shutdown()
         for pumped in self._pumped:
             pumped.channel.close()

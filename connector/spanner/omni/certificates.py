@@ -1,6 +1,5 @@
 """The files of an encrypted connection to Spanner Omni, checked before gRPC gets them: its own messages are opaque."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,21 +14,8 @@ _LARGEST = 1024 * 1024
 """Bytes of a file that is read: a wrong path may name anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """The contents of the files; None where one is not configured."""
-
-    ca: bytes | None = None
-    certificate: bytes | None = None
-    key: bytes | None = None
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """The credentials of a gRPC channel."""
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
-
-
-def read_certificates(server: OmniServer, tls: Tls) -> Certificates:
-    """Reads the files.
+def certified_channel(server: OmniServer, tls: Tls) -> grpc.ChannelCredentials:
+    """Reads the files, and returns the credentials of a gRPC channel that they make.
 
     Raises:
         ConfigurationError: every fault: a file is missing or invalid, a certificate has expired, or a key does not fit.
@@ -44,7 +30,7 @@ def read_certificates(server: OmniServer, tls: Tls) -> Certificates:
             errors += _faults_of_pair(server, tls, certificate, key)
     if errors:
         raise ConfigurationError(errors)
-    return Certificates(ca, certificate, key)
+    return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
 def content(option: str, path: str, errors: list[str]) -> bytes | None:

@@ -13,13 +13,10 @@ from typing import Self, TypeVar
 
 import grpc
 import orjson
-from google.api_core.client_options import ClientOptions
 from google.api_core.datetime_helpers import DatetimeWithNanoseconds
 from google.api_core.exceptions import GoogleAPICallError, RetryError
-from google.auth.credentials import AnonymousCredentials
-from google.cloud.spanner_v1 import Client, SpannerClient, types
-from google.cloud.spanner_v1.database import BatchSnapshot, Database
-from google.cloud.spanner_v1.services.spanner.transports.grpc import SpannerGrpcTransport
+from google.cloud.spanner_v1 import types
+from google.cloud.spanner_v1.database import BatchSnapshot
 
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import Dialect
@@ -30,6 +27,7 @@ from connector.errors import NoSuchTableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import STREAMING_SQL
 from connector.spanner.decoding.chunks import ValueAssembler
+from connector.spanner.emulators import ChannelClient
 from connector.spanner.errors import CallAction, snapshot_error
 from connector.spanner.snapshot.queries import TableQuery
 from connector.spanner.snapshot.result_rows import columns_of
@@ -130,7 +128,9 @@ class Snapshot:
             session = _retried(f"database {client.database}", client.session, client)
             at = DatetimeWithNanoseconds.from_rfc3339(format_rfc3339(timestamp))
             identity = session.rpartition("/sessions/")[2]
-            batch = BatchSnapshot(_Database(address, client), read_timestamp=at, session_id=identity)
+            instance = ChannelClient(client.channel, client.host, address.project).instance(address.instance)
+            database = instance.database(address.database, database_role=address.database_role)
+            batch = BatchSnapshot(database, read_timestamp=at, session_id=identity)
             return cls(client, batch, session, timestamp, address.columns)
         except BaseException:
             client.close()
@@ -199,28 +199,6 @@ class Snapshot:
 
     def _retried(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, self._client)
-
-
-class _Database(Database):
-    """The library's database on a channel that is open already."""
-
-    def __init__(self, address: DatabaseAddress, client: BlockingClient) -> None:
-        options = ClientOptions(api_endpoint=client.host)
-        names = Client(
-            address.project,
-            credentials=AnonymousCredentials(),
-            client_options=options,
-            disable_builtin_metrics=True,
-        )
-        self._on_channel = SpannerClient(transport=SpannerGrpcTransport(channel=client.channel))
-        super().__init__(  # type: ignore[no-untyped-call]  # the library's
-            address.database, names.instance(address.instance), database_role=address.database_role
-        )
-
-    @property
-    def spanner_api(self) -> SpannerClient:
-        """The calls."""
-        return self._on_channel
 
 
 def _retried(what: str, call: Callable[[], _Answer], client: BlockingClient) -> _Answer:

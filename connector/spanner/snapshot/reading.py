@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import ListValue, Value
+from google.protobuf.struct_pb2 import ListValue
 
 from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
@@ -86,7 +86,7 @@ def read_partition(
     )
     request.transaction.id = partition.transaction
     set_options(request, rpc_priority, address)
-    with _connections.lent(address) as client:
+    with _connected(address) as client:
         what = f"a partition of {f'table {table} in ' if table else ''}{client.database}"
         reading = _Reading(client, STREAMING_SQL, request, what, table=table, rules=address.columns)
         yield from reading.blocks()
@@ -128,7 +128,7 @@ def read_keys(
         )
     different = keys.unique().to_pylist()
     what = f"table {query.table} as of {'now' if timestamp is None else format_rfc3339(timestamp)}"
-    with _connections.lent(address) as client:
+    with _connected(address) as client:
         for first in range(0, len(different), _KEYS_AT_ONCE):
             request = _ReadRequest(table=query.table, columns=query.columns)
             read_only = request.transaction.single_use.read_only
@@ -258,45 +258,31 @@ class _Reading:
             )
 
 
-class _Connections:
-    """The connections of this process, each used by one reading at a time and then kept for the next one."""
+_free: dict[DatabaseAddress, BlockingClient] = {}
+"""Connections of this process, each used by one reading at a time and then kept for the next one."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: dict[DatabaseAddress, BlockingClient] = {}
-
-    @contextmanager
-    def lent(self, address: DatabaseAddress) -> Iterator[BlockingClient]:
-        """A connection to a database, a new one if none is free."""
-        with self._lock:
-            client = self._free.pop(address, None)
-        client = client or BlockingClient(address)
-        try:
-            yield client
-        finally:
-            with self._lock:
-                self._free.setdefault(address, client)
-                unused = [client] if self._free[address] is not client else []
-                while len(self._free) > _KEPT:
-                    unused.append(self._free.pop(next(iter(self._free))))
-            for one in unused:
-                one.close()
+_free_lock = threading.Lock()
 
 
-_connections = _Connections()
+@contextmanager
+def _connected(address: DatabaseAddress) -> Iterator[BlockingClient]:
+    """A connection to a database, a new one if none is free."""
+    with _free_lock:
+        client = _free.pop(address, None)
+    client = client or BlockingClient(address)
+    try:
+        yield client
+    finally:
+        with _free_lock:
+            _free.setdefault(address, client)
+            unused = [client] if _free[address] is not client else []
+            while len(_free) > _KEPT:
+                unused.append(_free.pop(next(iter(_free))))
+        for one in unused:
+            one.close()
 
 
 def _key(text: str, columns: Sequence[str]) -> ListValue:
-    values = orjson.loads(text)
-    return ListValue(values=[_value(values[column]) for column in columns])
-
-
-def _value(of: object) -> Value:
-    match of:
-        case None:
-            return Value(null_value=0)
-        case bool():
-            return Value(bool_value=of)
-        case int() | float():
-            return Value(number_value=of)
-    return Value(string_value=str(of))
+    values, found = orjson.loads(text), ListValue()
+    found.extend(values[column] for column in columns)
+    return found

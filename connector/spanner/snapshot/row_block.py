@@ -86,7 +86,7 @@ class RowBlock:
         if self._mask is not None:
             raise ValueError("columns are masked in payloads only")
         arrays = [self._typed(number, column) for number, column in enumerate(self._all)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._all))
 
     def _typed(self, number: int, column: ColumnType) -> pa.Array:
         try:
@@ -109,10 +109,6 @@ class RowBlock:
         except _NOT_VALID:
             return True
         return False
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return arrow_schema(self._all)
 
     @cached_property
     def _values(self) -> ValueReader:

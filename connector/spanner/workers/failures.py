@@ -48,7 +48,7 @@ def failure_of(error: Exception) -> FailureFrame:
         case ExceptionGroup():
             return failure_of(error.exceptions[0])
         case grpc.RpcError():
-            return FailureFrame("call", error.details() or "", code=error.code().name, **details_of(error)._asdict())
+            return FailureFrame("call", error.details() or "", code=error.code().name, details=details_of(error))
         case SilentStreamError():
             return FailureFrame("silence", str(error))
         case UnknownRecordError():
@@ -61,15 +61,11 @@ def failure_of(error: Exception) -> FailureFrame:
     return FailureFrame("internal", type(error).__name__)
 
 
-def _named(failure: FailureFrame) -> ErrorDetails:
-    return ErrorDetails(failure.resource, failure.reason, failure.permission)
-
-
 def error_of(failure: FailureFrame) -> Exception:
     """The error that a worker has described."""
     match failure.kind:
         case "call":
-            return RemoteCallError(grpc.StatusCode[failure.code], failure.message, _named(failure))
+            return RemoteCallError(grpc.StatusCode[failure.code], failure.message, failure.details)
         case "worker":
             return WorkerEndedError(failure.message)
         case "silence":

@@ -6,10 +6,10 @@ records, are cheaper within the message.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,7 @@ from connector.core.records import (
     column_type,
 )
 from connector.spanner.decoding.decoder import Item
+from connector.spanner.errors import NO_DETAILS, ErrorDetails
 from connector.spanner.partition_query import StreamAddress
 
 FEW = 4
@@ -99,9 +100,7 @@ class FailureFrame(msgspec.Struct, array_like=True):
     message: str
     code: str = ""
     hint: str = ""
-    resource: str = ""
-    reason: str = ""
-    permission: str = ""
+    details: ErrorDetails = NO_DETAILS
 
 
 class Failed(Message):
@@ -152,6 +151,14 @@ class _PartitionEvent(_Part):
     record: PartitionEventRecord
 
 
+_PART_OF: Mapping[type[Record], Callable[[Any], "_AnyPart"]] = {
+    DataChangeRecord: _Data,
+    HeartbeatRecord: _Heartbeat,
+    ChildPartitionsRecord: _ChildPartitions,
+    PartitionStartRecord: _PartitionStart,
+    PartitionEndRecord: _PartitionEnd,
+    PartitionEventRecord: _PartitionEvent,
+}
 _AnyPart = _Columns | _Data | _Heartbeat | _ChildPartitions | _PartitionStart | _PartitionEnd | _PartitionEvent
 
 
@@ -235,7 +242,7 @@ class Packer:
                     body.append(memoryview(changes.batch.serialize()))
                     parts.append(_Columns(len(body[-1]), list(map(self._encoded, changes.record_schemas))))
             else:
-                parts += [_part(item) for item in found if not isinstance(item, Changes)]
+                parts += [_PART_OF[type(item)](item) for item in found if not isinstance(item, Changes)]
         return framed(RowsFrame(query, size, parts), body)
 
     def _encoded(self, schema: RecordSchema) -> bytes:
@@ -254,22 +261,6 @@ def _joined(data: list[Changes | DataChangeRecord]) -> list[Changes]:
     return [Changes.joined(data)]
 
 
-def _part(record: Record) -> _AnyPart:
-    match record:
-        case DataChangeRecord():
-            return _Data(record)
-        case HeartbeatRecord():
-            return _Heartbeat(record)
-        case ChildPartitionsRecord():
-            return _ChildPartitions(record)
-        case PartitionStartRecord():
-            return _PartitionStart(record)
-        case PartitionEndRecord():
-            return _PartitionEnd(record)
-        case PartitionEventRecord():
-            return _PartitionEvent(record)
-
-
 class Unpacker:
     """Reads rows from frames; one for each worker."""
 
@@ -278,18 +269,17 @@ class Unpacker:
 
     def items(self, rows: RowsFrame, body: pa.Buffer | None) -> list[Item]:
         """The records of the frame, in order; nothing is copied."""
-        return list(self._items(rows, body))
-
-    def _items(self, rows: RowsFrame, body: pa.Buffer | None) -> Iterator[Item]:
+        found: list[Item] = []
         at = 0
         for part in rows.parts:
             if isinstance(part, _Columns):
                 assert body is not None
                 batch = pa.ipc.read_record_batch(body.slice(at, part.size), COLUMNS)
-                yield Changes(batch, tuple(map(self._decoded, part.record_schemas)))
+                found.append(Changes(batch, tuple(map(self._decoded, part.record_schemas))))
                 at += part.size
             else:
-                yield part.record
+                found.append(part.record)
+        return found
 
     def _decoded(self, raw: bytes) -> RecordSchema:
         known = self._known.get(raw)

@@ -14,7 +14,7 @@ from connector.errors import UnreachableError
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import dialect_name, dialect_of, primary_keys
 from connector.spanner.errors import Access
-from connector.spanner.relations import Relations, relations_of
+from connector.spanner.relations import Relations, depths_of, relations_of
 from connector.telemetry.retrying import attempts
 from spark_sink.sinks.spanner.source_tables import code_of
 
@@ -158,7 +158,7 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
     )
     relations = await relations_of(client, dialect)
-    depths = relations.depths()
+    depths = depths_of(relations.interleaved, relations.references)
     referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
     takes_others = relations.with_ancestors(relations.takes_others)
     return DestinationDatabase(

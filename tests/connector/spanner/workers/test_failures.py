@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from connector.errors import SpannerCdcError, StreamError
 from connector.spanner.decoding.row_fields import UnknownRecordError
-from connector.spanner.errors import CallAction, classify, query_error
+from connector.spanner.errors import CallAction, ErrorDetails, classify, query_error
 from connector.spanner.partition_query import SilentStreamError
 from connector.spanner.workers.failures import error_of, failure_of
 from connector.spanner.workers.frames import FailureFrame
@@ -34,16 +34,15 @@ def test_an_error_of_spanner_is_reported_and_handled_as_in_one_process(code: grp
 
 
 def test_the_resource_that_an_error_names_crosses_too() -> None:
-    here = error_of(FailureFrame("call", "Gone.", code="NOT_FOUND", resource="google.spanner.v1.Session"))
+    here = error_of(FailureFrame("call", "Gone.", code="NOT_FOUND", details=ErrorDetails("google.spanner.v1.Session")))
     assert isinstance(here, grpc.RpcError)
     assert classify(here).action is CallAction.NEW_SESSION
-    assert failure_of(here).resource == "google.spanner.v1.Session"
+    assert failure_of(here).details.resource == "google.spanner.v1.Session"
 
 
 def test_the_reason_and_the_permission_that_an_error_names_cross_too() -> None:
-    sent = FailureFrame(
-        "call", "No.", code="PERMISSION_DENIED", reason="IAM_PERMISSION_DENIED", permission="spanner.x.y"
-    )
+    details = ErrorDetails(reason="IAM_PERMISSION_DENIED", permission="spanner.x.y")
+    sent = FailureFrame("call", "No.", code="PERMISSION_DENIED", details=details)
     here = error_of(sent)
     assert isinstance(here, grpc.RpcError)
     assert classify(here).details.permission == "spanner.x.y"
