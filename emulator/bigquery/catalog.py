@@ -59,7 +59,10 @@ class StoredTable:
 
 
 class Catalog:
-    """The datasets and tables of a project; may be called from many threads. Methods that change it hold `lock`."""
+    """The datasets and tables of a project; may be called from many threads. Methods that change it hold `lock`.
+
+    `denied` are the tables that nobody may access, and the datasets, whose table is empty there, with all their tables.
+    """
 
     def __init__(self, project: str, now: Now) -> None:
         self.project = project
@@ -67,22 +70,14 @@ class Catalog:
         self.lock = threading.RLock()
         self.datasets: dict[str, Json] = {}
         self._tables: dict[tuple[str, str], StoredTable] = {}
-        self._denied: set[tuple[str, str]] = set()
+        self.denied: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
-
-    def deny(self, dataset: str, table: str = "") -> None:
-        """Denies access to a table, or to a dataset with all its tables."""
-        self._denied.add((dataset, table))
-
-    def allow(self, dataset: str, table: str = "") -> None:
-        """Allows access again after `deny`."""
-        self._denied.discard((dataset, table))
 
     def check_access(self, dataset: str, table: str = "") -> None:
         """Raises RefusedError if access is denied."""
-        if (dataset, "") in self._denied:
+        if (dataset, "") in self.denied:
             what = f"Dataset {self.project}:{dataset}"
-        elif (dataset, table) in self._denied:
+        elif (dataset, table) in self.denied:
             what = f"Table {self.label(dataset, table)}"
         else:
             return

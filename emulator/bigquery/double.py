@@ -30,78 +30,29 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class InjectedFaults:
-    """Faults that a test can inject: failing requests, denied access, invalid rows, and changes by another client."""
+class BigQueryDouble:
+    """A BigQuery with one project; may be called while clients use it.
 
-    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic) -> None:
+    A test can inject faults: failing requests, denied access, invalid rows, and changes by another client.
+
+    Attributes:
+        project: the project's id.
+        endpoint: the address of the REST interface, for a client's `api_endpoint`.
+        grpc_endpoint: the address of the Write API, for an insecure channel.
+        counts: the totals of requests and rows so far.
+        meter: counts requests by kind and hour, and enforces quotas.
+    """
+
+    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic, ports: tuple[int, int]) -> None:
+        rest_port, grpc_port = ports
+        self.project = catalog.project
+        self.endpoint = f"http://127.0.0.1:{rest_port}"
+        self.grpc_endpoint = f"127.0.0.1:{grpc_port}"
+        self.counts = traffic.counts
+        self.meter = traffic.meter
         self._catalog = catalog
         self._streams = streams
         self._traffic = traffic
-
-    def fail_next(
-        self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
-    ) -> None:
-        """Makes the next requests fail.
-
-        Args:
-            kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
-                SCHEMA_MISMATCH_EXTRA_FIELDS, which an AppendRowsResponse then carries; or an HTTP status: 429, 500,
-                502 or 503.
-            times: how many requests.
-            method: the method that fails. Of gRPC: AppendRows (the default), CreateWriteStream and so on. Of REST:
-                tables.insert and so on; any method by default.
-            after: whether the request is carried out first, so that only the response is lost.
-            in_band: whether an AppendRowsResponse has the code, and the call continues; if not, the call ends with it.
-        """
-        self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
-
-    def failures_left(self) -> int:
-        """The number of failures that have not been injected yet."""
-        return self._traffic.pending()
-
-    def forget_failures(self) -> None:
-        """Removes all failures that have not been injected yet."""
-        self._traffic.forget()
-
-    def deny(self, dataset: str, table: str = "") -> None:
-        """Deny access to a table, which need not exist, or to a dataset with all its tables: 403, PERMISSION_DENIED."""
-        self._catalog.deny(dataset, table)
-
-    def allow(self, dataset: str, table: str = "") -> None:
-        """Allow access again after `deny`."""
-        self._catalog.allow(dataset, table)
-
-    def drop(self, dataset: str, table: str) -> None:
-        """Deletes a table and its rows, as another client would."""
-        self._catalog.drop(dataset, table)
-
-    def refuse(self, column: str, value: object, message: str) -> None:
-        """Reject each row that has that value in a top-level column."""
-        self._traffic.refused.append(RefusedValue(column, value, message))
-
-    def take_all(self) -> None:
-        """Accepts all rows again after `refuse`."""
-        self._traffic.refused.clear()
-
-    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
-        """Drops a column and adds it again with another type, as another client would."""
-        retype(self._catalog, dataset, table, column, kind)
-
-    def expire(self, stream: str, *, forgotten: bool = False) -> None:
-        """Expire a pending stream: it is not found any more, and cannot be committed.
-
-        With `forgotten` the commit fails with STREAM_NOT_FOUND, as for a stream that never existed; otherwise with
-        INVALID_STREAM_STATE.
-        """
-        self._streams.expire(stream, forgotten=forgotten)
-
-
-class BigQueryDouble(InjectedFaults):
-    """A BigQuery with one project; may be called while clients use it."""
-
-    def __init__(self, catalog: Catalog, streams: Streams, traffic: Traffic, ports: tuple[int, int]) -> None:
-        super().__init__(catalog, streams, traffic)
-        self._rest_port, self._grpc_port = ports
 
     @classmethod
     @contextmanager
@@ -130,30 +81,62 @@ class BigQueryDouble(InjectedFaults):
         with serving_rest(rest) as rest_port, serving_write(write) as grpc_port:
             yield cls(catalog, streams, traffic, (rest_port, grpc_port))
 
-    @property
-    def project(self) -> str:
-        """The project's id."""
-        return self._catalog.project
+    def fail_next(
+        self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
+    ) -> None:
+        """Makes the next requests fail.
 
-    @property
-    def endpoint(self) -> str:
-        """The address of the REST interface, for a client's `api_endpoint`."""
-        return f"http://127.0.0.1:{self._rest_port}"
+        Args:
+            kind: a gRPC code, such as UNAVAILABLE, RESOURCE_EXHAUSTED or INTERNAL; or a code of StorageError, such as
+                SCHEMA_MISMATCH_EXTRA_FIELDS, which an AppendRowsResponse then carries; or an HTTP status: 429, 500,
+                502 or 503.
+            times: how many requests.
+            method: the method that fails. Of gRPC: AppendRows (the default), CreateWriteStream and so on. Of REST:
+                tables.insert and so on; any method by default.
+            after: whether the request is carried out first, so that only the response is lost.
+            in_band: whether an AppendRowsResponse has the code, and the call continues; if not, the call ends with it.
+        """
+        self._traffic.fail_next(kind, times, method=method, after=after, in_band=in_band)
 
-    @property
-    def grpc_endpoint(self) -> str:
-        """The address of the Write API, for an insecure channel."""
-        return f"127.0.0.1:{self._grpc_port}"
+    def failures_left(self) -> int:
+        """The number of failures that have not been injected yet."""
+        return len(self._traffic.failures)
 
-    @property
-    def counts(self) -> Counts:
-        """The totals of requests and rows so far."""
-        return self._traffic.counts
+    def forget_failures(self) -> None:
+        """Removes all failures that have not been injected yet."""
+        self._traffic.forget()
 
-    @property
-    def meter(self) -> Meter:
-        """Counts requests by kind and hour, and enforces quotas."""
-        return self._traffic.meter
+    def deny(self, dataset: str, table: str = "") -> None:
+        """Deny access to a table, which need not exist, or to a dataset with all its tables: 403, PERMISSION_DENIED."""
+        self._catalog.denied.add((dataset, table))
+
+    def allow(self, dataset: str, table: str = "") -> None:
+        """Allow access again after `deny`."""
+        self._catalog.denied.discard((dataset, table))
+
+    def drop(self, dataset: str, table: str) -> None:
+        """Deletes a table and its rows, as another client would."""
+        self._catalog.drop(dataset, table)
+
+    def refuse(self, column: str, value: object, message: str) -> None:
+        """Reject each row that has that value in a top-level column."""
+        self._traffic.refused.append(RefusedValue(column, value, message))
+
+    def take_all(self) -> None:
+        """Accepts all rows again after `refuse`."""
+        self._traffic.refused.clear()
+
+    def retype(self, dataset: str, table: str, column: str, kind: str) -> None:
+        """Drops a column and adds it again with another type, as another client would."""
+        retype(self._catalog, dataset, table, column, kind)
+
+    def expire(self, stream: str, *, forgotten: bool = False) -> None:
+        """Expire a pending stream: it is not found any more, and cannot be committed.
+
+        With `forgotten` the commit fails with STREAM_NOT_FOUND, as for a stream that never existed; otherwise with
+        INVALID_STREAM_STATE.
+        """
+        self._streams.expire(stream, forgotten=forgotten)
 
     @property
     def largest_request(self) -> int:

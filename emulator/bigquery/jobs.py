@@ -19,6 +19,7 @@ from emulator.bigquery.statements import read
 from emulator.bigquery.table_resources import TableResources
 
 _MERGE = re.compile(r"MERGE `([^`]+)` \w+ USING (?:\(SELECT .*? FROM )?`([^`]+)`", re.DOTALL)
+_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,1024}")
 _EVERYWHERE = ("US", "EU")  # a job there is found without its location
 
 
@@ -42,17 +43,21 @@ class Jobs:
         """Runs a job.
 
         Raises:
-            RefusedError: the statement is not supported, or the id was used before.
+            RefusedError: the statement is not supported, or the id is invalid or was used before.
         """
+        reference = resource.get("jobReference") or {}
+        job_id = reference.get("jobId")
+        if job_id is not None and not _JOB_ID.fullmatch(str(job_id)):
+            raise invalid(
+                "Job IDs must be alphanumeric (plus underscores and dashes) and at most 1024 characters long."
+            )
         configuration = resource.get("configuration") or {}
         query = configuration.get("query")
         if self._meter is not None and "load" in configuration:
             return self._load(resource, configuration)
         if query is None or configuration.get("dryRun"):
             raise RefusedError(Reason.NOT_IMPLEMENTED, "The double supports only query jobs, and no dry runs")
-        reference = resource.get("jobReference") or {}
-        job = self._run(query, configuration, reference.get("jobId"), reference.get("location"))
-        return job.resource
+        return self._run(query, configuration, job_id, reference.get("location")).resource
 
     def query(self, request: Json) -> Json:
         """Runs a query and waits for it."""
@@ -104,12 +109,10 @@ class Jobs:
                 if merge is not None:
                     self._merge(merge)
                 else:
-                    statement.work(self._catalog)
+                    statement.run(self._catalog)
             except RefusedError as error:
                 refusal = error
-            job = _Job(self._resource(job_id, location or place, configuration, refusal), location or place, refusal)
-            self._jobs[job_id] = job
-            return job
+            return self._done(job_id, location or place, configuration, refusal)
 
     def _load(self, resource: Json, configuration: Json) -> Json:
         """Counts a load job, and creates its table."""
@@ -125,9 +128,7 @@ class Jobs:
             reference = {"tableReference": destination, "schema": configuration["load"]["schema"]}
             TableResources(self._catalog).insert(dataset, reference)
             self._catalog.known(dataset, name).bytes = int(resource.get("uploaded", 0))
-            job = _Job(self._resource(job_id, place, configuration, None, kind="LOAD"), place, None)
-            self._jobs[job_id] = job
-            return job.resource
+            return self._done(job_id, place, configuration, None, kind="LOAD").resource
 
     def _merge(self, match: re.Match[str]) -> None:
         """Counts a MERGE statement and the bytes that it scans, those of both tables."""
@@ -142,14 +143,14 @@ class Jobs:
             label = f"{self._catalog.project}:{dataset}"
             raise RefusedError(Reason.NOT_FOUND, f"Not found: Dataset {label} was not found in location {location}")
 
-    def _resource(
+    def _done(
         self, job_id: str, location: str, configuration: Json, refusal: RefusedError | None, *, kind: str = "QUERY"
-    ) -> Json:
+    ) -> _Job:
         status: dict[str, Any] = {"state": "DONE"}
         if refusal is not None:
             error = {"reason": refusal.reason.word, "message": refusal.message}
             status |= {"errorResult": error, "errors": [error]}
-        return {
+        resource = {
             "kind": "bigquery#job",
             "id": f"{self._catalog.project}:{location}.{job_id}",
             "jobReference": {"projectId": self._catalog.project, "jobId": job_id, "location": location},
@@ -157,9 +158,5 @@ class Jobs:
             "status": status,
             "statistics": {"query": {"statementType": "ALTER_TABLE"}},
         }
-
-
-def check_job_id(job_id: str) -> None:
-    """Raises RefusedError for an id that BigQuery rejects."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,1024}", job_id):
-        raise invalid("Job IDs must be alphanumeric (plus underscores and dashes) and at most 1024 characters long.")
+        self._jobs[job_id] = _Job(resource, location, refusal)
+        return self._jobs[job_id]

@@ -46,6 +46,7 @@ class RefusedError(Exception):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+        self.code = reason.code
         self.message = message
 
 

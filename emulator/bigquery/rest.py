@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import orjson
 
 from emulator.bigquery.catalog import Catalog
-from emulator.bigquery.jobs import Jobs, check_job_id
+from emulator.bigquery.jobs import Jobs
 from emulator.bigquery.refusals import Reason, RefusedError, invalid
 from emulator.bigquery.schema import Json
 from emulator.bigquery.table_resources import TableResources
@@ -55,7 +55,7 @@ class BigQueryRest:
             ("tables.get", "GET", rf"{tables}/([^/]+)", self._get_table),
             ("tables.patch", "PATCH", rf"{tables}/([^/]+)", self._patch_table),
             ("tables.delete", "DELETE", rf"{tables}/([^/]+)", self._delete_table),
-            ("jobs.insert", "POST", r"jobs", self._insert_job),
+            ("jobs.insert", "POST", r"jobs", lambda request: self._jobs.insert(request.body)),
             ("jobs.get", "GET", r"jobs/([^/]+)", self._get_job),
             ("jobs.query", "POST", r"queries", lambda request: self._jobs.query(request.body)),
             ("jobs.getQueryResults", "GET", r"queries/([^/]+)", self._get_results),
@@ -106,12 +106,6 @@ class BigQueryRest:
     def _delete_table(self, request: _Request) -> Json:
         self._catalog.remove(*request.parts)
         return {}
-
-    def _insert_job(self, request: _Request) -> Json:
-        job_id = (request.body.get("jobReference") or {}).get("jobId")
-        if job_id is not None:
-            check_job_id(str(job_id))
-        return self._jobs.insert(request.body)
 
     def _get_job(self, request: _Request) -> Json:
         return self._jobs.get(request.parts[0], request.parameters.get("location"))

@@ -32,9 +32,10 @@ _SECTIONS = re.compile(r"[0-9A-Fa-f]{1,16}(?:/[0-9A-Fa-f]{1,16}){0,3}")
 class RowReader:
     """Reads rows that are written with one schema for a table of some columns and key.
 
-    Raises WriteError if the schema does not fit the table. `changes` says whether rows may be changes by key, which
-    they are if the writer's schema has a field _CHANGE_TYPE. The rules of changes, and the format of their numbers, are
-    those of https://cloud.google.com/bigquery/docs/change-data-capture.
+    Raises WriteError if the schema does not fit the table. The argument `changes` says whether rows may be changes by
+    key; the attribute whether they are, which is so if the writer's schema has a field _CHANGE_TYPE. The rules of
+    changes, and the format of their numbers, are those of
+    https://cloud.google.com/bigquery/docs/change-data-capture.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class RowReader:
         compiled = _compile(descriptor)
         names = {field.name for field in compiled.fields}
         self._class = GetMessageClass(compiled)
-        self._typed = _CHANGE_TYPE in names
+        self.changes = _CHANGE_TYPE in names
         self._sequenced = _SEQUENCE in names
         self._struct = _Struct(compiled, schema, "")
-        if self._sequenced and not self._typed:
+        if self._sequenced and not self.changes:
             raise unwritable(f"{_SEQUENCE} is only valid together with {_CHANGE_TYPE}")
-        if not self._typed:
+        if not self.changes:
             return
         if not changes or not key:
             raise unwritable(
@@ -65,11 +66,6 @@ class RowReader:
             if name.lower() not in lower:
                 raise unwritable(f"The primary key column {name} is missing in the writer's schema")
 
-    @property
-    def changes(self) -> bool:
-        """True if the rows are changes by key."""
-        return self._typed
-
     def read(self, raw: bytes) -> WrittenRow:
         """Reads a row; raises ValueError with an error message if it is invalid."""
         try:
@@ -79,7 +75,7 @@ class RowReader:
         if not message.IsInitialized():
             raise ValueError("the row lacks a field that the writer's schema requires")
         row = self._struct.read(message)
-        if not self._typed:
+        if not self.changes:
             return WrittenRow(row)
         change = message._CHANGE_TYPE  # noqa: SLF001 - a field's name
         if change not in ("UPSERT", "DELETE"):

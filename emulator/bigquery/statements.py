@@ -42,17 +42,22 @@ _MUTATING = re.compile(rf"\s*(UPDATE|DELETE(?:\s+FROM)?|MERGE(?:\s+INTO)?)\s+{_P
 
 _FAILING = re.compile(r"\s*SELECT\s+ERROR\('([^']*)'\)\s*;?\s*", re.IGNORECASE)
 
-Work = Callable[[Catalog], None]
+Act = Callable[..., None]
+"""Runs a statement: takes the catalog, the dataset and the table, and what else the statement says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: its table (empty for one that only fails), and the function that runs it."""
+    """A parsed statement: its project and dataset (empty for one that only fails), and the function that runs it."""
 
     project: str
     dataset: str
-    table: str
-    work: Work
+    act: Act
+    arguments: tuple[str, ...]
+
+    def run(self, catalog: Catalog) -> None:
+        """Runs it; raises RefusedError where BigQuery rejects it."""
+        self.act(catalog, *self.arguments)
 
 
 def read(text: str) -> Statement:
@@ -66,15 +71,15 @@ def read(text: str) -> Statement:
     for pattern, act in _SUPPORTED:
         match = re.fullmatch(rf"\s*{pattern}\s*;?\s*", text, re.IGNORECASE)
         if match is not None:
-            project, dataset, table, *others = match.groups()
-            return Statement(project, dataset, table, act(dataset, table, *others))
+            project, *arguments = match.groups()
+            return Statement(project, arguments[0], act, tuple(arguments))
     failing = _FAILING.fullmatch(text)
     if failing is not None:
-        return Statement("", "", "", _refusing(failing[1]))
+        return Statement("", "", _fail, (failing[1],))
     match = _MUTATING.fullmatch(text)
     if match is not None:
         verb, project, dataset, table = match.groups()
-        return Statement(project, dataset, table, _mutate(verb, dataset, table))
+        return Statement(project, dataset, _mutate, (dataset, table, verb))
     raise RefusedError(
         Reason.INVALID_QUERY,
         "The double supports only ALTER TABLE, CREATE TABLE AS SELECT * FROM and DROP TABLE, with names"
@@ -82,30 +87,24 @@ def read(text: str) -> Statement:
     )
 
 
-def _set_staleness(dataset: str, table: str, number: str, unit: str) -> Work:
+def _set_staleness(catalog: Catalog, dataset: str, name: str, number: str, unit: str) -> None:
     staleness = timedelta(seconds=int(number) * _SECONDS[unit.upper()])
     if staleness > _LONGEST_STALENESS:
-        return _refusing("max_staleness of a table is between 0 and 24 hours")
-    return _altering(lambda found: replace(found.definition, max_staleness=staleness))(dataset, table)
+        raise invalid("max_staleness of a table is between 0 and 24 hours")
+    _altering(lambda table: replace(table.definition, max_staleness=staleness))(catalog, dataset, name)
 
 
-def _refusing(message: str) -> Work:
-    def work(_catalog: Catalog) -> None:
-        raise invalid(message)
-
-    return work
+def _fail(_catalog: Catalog, message: str) -> None:
+    raise invalid(message)
 
 
-def _altering(alter: Callable[..., Definition]) -> Callable[..., Work]:
-    def prepared(dataset: str, name: str, *others: str) -> Work:
-        def work(catalog: Catalog) -> None:
-            with catalog.lock:
-                table = catalog.table(dataset, name)
-                table.redefine(alter(table, *others))
+def _altering(alter: Callable[..., Definition]) -> Act:
+    def act(catalog: Catalog, dataset: str, name: str, *others: str) -> None:
+        with catalog.lock:
+            table = catalog.table(dataset, name)
+            table.redefine(alter(table, *others))
 
-        return work
-
-    return prepared
+    return act
 
 
 def _rename_column(table: StoredTable, name: str, to: str) -> Definition:
@@ -183,49 +182,36 @@ def _free_column(table: StoredTable, name: str, verb: str) -> ColumnDefinition:
     raise invalid(f"Column not found: {name}")
 
 
-def _rename_table(dataset: str, name: str, to: str) -> Work:
-    def work(catalog: Catalog) -> None:
-        with catalog.lock:
-            table = catalog.table(dataset, name)
-            if table.definition.key:
-                raise invalid("Tables with primary key constraints can't be renamed")
-            streamed = table.contents.streamed
-            if streamed is not None and catalog.now() - streamed < _AFTER_STREAMING:
-                raise invalid("The table has been streamed into recently and cannot be renamed yet")
-            catalog.rename(dataset, name, to)
-
-    return work
+def _rename_table(catalog: Catalog, dataset: str, name: str, to: str) -> None:
+    with catalog.lock:
+        table = catalog.table(dataset, name)
+        if table.definition.key:
+            raise invalid("Tables with primary key constraints can't be renamed")
+        streamed = table.contents.streamed
+        if streamed is not None and catalog.now() - streamed < _AFTER_STREAMING:
+            raise invalid("The table has been streamed into recently and cannot be renamed yet")
+        catalog.rename(dataset, name, to)
 
 
-def _copy_table(dataset: str, name: str, project: str, of_dataset: str, of_name: str) -> Work:
-    def work(catalog: Catalog) -> None:
-        assert project == catalog.project
-        with catalog.lock:
-            copied = catalog.table(of_dataset, of_name)
-            rows = copied.contents.rows(copied.schema)
-            schema = tuple(replace(one, mode=one.mode.replace("REQUIRED", "NULLABLE")) for one in copied.schema)
-            catalog.add(dataset, name, Definition(schema)).contents.append(rows, catalog.now())
-
-    return work
+def _copy_table(catalog: Catalog, dataset: str, name: str, project: str, of_dataset: str, of_name: str) -> None:
+    assert project == catalog.project
+    with catalog.lock:
+        copied = catalog.table(of_dataset, of_name)
+        rows = copied.contents.rows(copied.schema)
+        schema = tuple(replace(one, mode=one.mode.replace("REQUIRED", "NULLABLE")) for one in copied.schema)
+        catalog.add(dataset, name, Definition(schema)).contents.append(rows, catalog.now())
 
 
-def _drop_table(dataset: str, name: str) -> Work:
-    return lambda catalog: catalog.remove(dataset, name)
-
-
-def _mutate(verb: str, dataset: str, name: str) -> Work:
-    def work(catalog: Catalog) -> None:
-        if catalog.table(dataset, name).contents.is_changed:
-            raise RefusedError(
-                Reason.INVALID_QUERY, f"{verb} is not supported over a table with active CDC: {dataset}.{name}"
-            )
-        raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does not support {verb}")
-
-    return work
+def _mutate(catalog: Catalog, dataset: str, name: str, verb: str) -> None:
+    if catalog.table(dataset, name).contents.is_changed:
+        raise RefusedError(
+            Reason.INVALID_QUERY, f"{verb} is not supported over a table with active CDC: {dataset}.{name}"
+        )
+    raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does not support {verb}")
 
 
 _ALTER = rf"ALTER\s+TABLE\s+{_PATH}\s+"
-_SUPPORTED: tuple[tuple[str, Callable[..., Work]], ...] = (
+_SUPPORTED: tuple[tuple[str, Act], ...] = (
     (
         rf"{_ALTER}SET\s+OPTIONS\s*\(\s*max_staleness\s*=\s*INTERVAL\s+(\d{{1,9}})\s+({'|'.join(_SECONDS)})\s*\)",
         _set_staleness,
@@ -238,5 +224,5 @@ _SUPPORTED: tuple[tuple[str, Callable[..., Work]], ...] = (
     (rf"{_ALTER}DROP\s+PRIMARY\s+KEY", _altering(_drop_key)),
     (rf"{_ALTER}RENAME\s+TO\s+{_NAME}", _rename_table),
     (rf"CREATE\s+TABLE\s+{_PATH}\s+AS\s+SELECT\s+\*\s+FROM\s+{_PATH}", _copy_table),
-    (rf"DROP\s+TABLE\s+{_PATH}", _drop_table),
+    (rf"DROP\s+TABLE\s+{_PATH}", Catalog.remove),
 )

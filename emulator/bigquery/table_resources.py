@@ -56,8 +56,7 @@ class TableResources:
             schema = old.schema
             if resource.get("schema") is not None:
                 schema = patched(self._catalog.label(dataset, name), schema, read_columns(resource["schema"]))
-            merged = {"schema": {"fields": to_rest(schema)}, **_structure_of(old), **_without_schema(resource)}
-            given = _definition(merged)
+            given = _definition({**_structure_of(old), **resource, "schema": {"fields": to_rest(schema)}})
             if (given.key, given.clustering) != (old.key, old.clustering):
                 raise RefusedError(Reason.NOT_IMPLEMENTED, "The double cannot change a table's key or clustering")
             table.redefine(replace(old, schema=schema, others={**old.others, **given.others}))
@@ -124,10 +123,6 @@ def _structure_of(definition: Definition) -> Json:
     if definition.clustering:
         structure["clustering"] = {"fields": list(definition.clustering)}
     return structure
-
-
-def _without_schema(resource: Json) -> Json:
-    return {key: value for key, value in resource.items() if key != "schema"}
 
 
 def _check_partitions(resource: Json, schema: Sequence[ColumnDefinition]) -> None:

@@ -82,7 +82,7 @@ LARGEST_REQUEST = 10_000_000
 
 
 class Traffic:
-    """Counts requests, also by hour and against quotas (`meter`), and decides which of them fail."""
+    """Counts requests, also by hour and against quotas (`meter`), and decides which of them fail (`failures`)."""
 
     def __init__(self, meter: Meter) -> None:
         self.counts = Counts()
@@ -90,7 +90,7 @@ class Traffic:
         self.refused: list[RefusedValue] = []
         self.largest_request = LARGEST_REQUEST
         self._lock = threading.Lock()
-        self._failures: list[tuple[str, Failure]] = []
+        self.failures: list[tuple[str, Failure]] = []
 
     def fail_next(
         self, kind: str | int, times: int = 1, *, method: str | None = None, after: bool = False, in_band: bool = False
@@ -110,25 +110,21 @@ class Traffic:
         if failure.in_band and method != APPEND_ROWS:
             raise ValueError(f"only {APPEND_ROWS} can fail in band")
         with self._lock:
-            self._failures += [(method, failure)] * times
-
-    def pending(self) -> int:
-        """Returns how many failures have not been injected yet."""
-        return len(self._failures)
+            self.failures += [(method, failure)] * times
 
     def forget(self) -> None:
         """Removes all failures that have not been injected yet."""
         with self._lock:
-            self._failures.clear()
+            self.failures.clear()
 
     def request(self, method: str, *, rest: bool = False) -> Failure | None:
         """Counts a request, and returns its failure if one is to be injected; raises RefusedError beyond its quota."""
         self.meter.count(method)
         with self._lock:
             self.counts.requests[method] += 1
-            for index, (name, failure) in enumerate(self._failures):
+            for index, (name, failure) in enumerate(self.failures):
                 if name == method or (rest and name == _ANY_REST):
-                    del self._failures[index]
+                    del self.failures[index]
                     return failure
         return None
 

@@ -258,16 +258,13 @@ def _abort(context: grpc.ServicerContext, error: RefusedError | WriteError) -> N
     status = _status(error, "")
     if status.details:
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    code = error.code if isinstance(error, WriteError) else error.reason.code
-    context.abort(code, error.message)
+    context.abort(error.code, error.message)
     raise AssertionError("abort raises") from error
 
 
 def _status(error: RefusedError | WriteError, entity: str) -> Status:
-    if isinstance(error, RefusedError):
-        return Status(code=error.reason.code.value[0], message=error.message)
     status = Status(code=error.code.value[0], message=error.message)
-    if error.storage is not None:
+    if isinstance(error, WriteError) and error.storage is not None:
         detail = AnyMessage()
         detail.Pack(_StorageError(code=int(error.storage), entity=entity, error_message=error.message))
         status.details.append(detail)
