@@ -30,7 +30,6 @@ _ROUTING = "x-goog-request-params"
 _THREADS = 64  # an open stream needs one
 _AppendRowsRequest = types.AppendRowsRequest.pb()
 _AppendRowsResponse = types.AppendRowsResponse.pb()
-_Rows = types.ProtoRows.pb()
 _StorageError = types.StorageError.pb()
 _FIELDS_ERROR = int(types.RowError.RowErrorCode.FIELDS_ERROR)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import groupby
 from random import Random
 
@@ -17,7 +18,7 @@ from emulator.scenario.row_places import RowPlaces
 from emulator.scenario.timelines import Notice, Timelines
 from emulator.scenario.transactions import DrawnTransaction
 from emulator.workload.journal import ModType, PlannedMod
-from emulator.workload.tables import Dialect, Table
+from emulator.workload.tables import Dialect
 
 
 @dataclass(slots=True)
@@ -39,12 +40,11 @@ class Script:
         self, random: Random, dialect: Dialect, mode: PartitionMode, value_capture_type: str, lines: Timelines
     ) -> None:
         self._random = random
-        self._dialect = dialect
         self._mode = mode
         self._value_capture_type = value_capture_type
         self._lines = lines
         self._places = RowPlaces(random, lines)
-        self._columns: dict[tuple[Table, tuple[str, ...]], tuple[ReportedColumn, ...]] = {}
+        self._columns = cache(partial(reported_columns, dialect=dialect))
 
     def write(self, done: Sequence[DrawnTransaction]) -> dict[str, list[PlannedMod]]:
         """Writes transactions and notices in the order of their timestamps; those of one timestamp in the order given.
@@ -100,7 +100,7 @@ class Script:
         open_drafts: dict[str, _Draft] = {}
         for table, mod in transaction.mods:
             reported, names = reported_mod(mod, self._value_capture_type)
-            columns = self._listed(table, names)
+            columns = self._columns(table, names=names)
             token = self._places.owner(table, mod.keys, transaction.commit_timestamp)
             draft = open_drafts.get(token)
             same = draft and (draft.table, draft.mod_type, draft.columns) == (mod.table, mod.mod_type, columns)
@@ -111,11 +111,6 @@ class Script:
             open_drafts[token] = _Draft(token, mod.table, mod.mod_type, columns, [reported], [mod])
             drafts.append(open_drafts[token])
         return drafts
-
-    def _listed(self, table: Table, names: tuple[str, ...]) -> tuple[ReportedColumn, ...]:
-        if (table, names) not in self._columns:
-            self._columns[table, names] = reported_columns(table, self._dialect, names)
-        return self._columns[table, names]
 
 
 def _changes(

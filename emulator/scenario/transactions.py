@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from random import Random
 
-from connector.core.timestamps import SECOND
+from connector.core.timestamps import format_rfc3339
 from emulator.scenario.placements import LOCATION, PLACEMENT_TABLES
 from emulator.workload.contents import Contents, Key
 from emulator.workload.journal import PlannedMod
@@ -190,11 +189,8 @@ def _with_placement_key(table: Table) -> Table:
 
 
 def rfc3339(timestamp: int) -> str:
-    """Format a timestamp as Spanner writes a TIMESTAMP, without trailing zeros."""
-    seconds, nanoseconds = divmod(timestamp, SECOND)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
-    return f"{whole}{fraction}Z"
+    """Formats a timestamp as Spanner writes a TIMESTAMP, without trailing zeros."""
+    return format_rfc3339(timestamp).removesuffix("Z").rstrip("0").removesuffix(".") + "Z"
 
 
 def _extreme(random: Random, column: Column, value: Value, at: int) -> Value:

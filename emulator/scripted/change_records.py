@@ -11,10 +11,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
 
 from google.cloud.spanner_v1 import types
-from google.protobuf.struct_pb2 import ListValue, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -30,35 +29,27 @@ from emulator.scenario.history import (
     ReportedColumn,
     ReportedMod,
 )
-from emulator.scripted.wire import boolean, field, listed, number_field, text
+from emulator.scripted.row_types import column_type
+from emulator.scripted.wire import boolean, encoded, field, listed, number_field, serialized, text
+from emulator.workload.journal import Row
 from emulator.workload.tables import Dialect
-from emulator.workload.values import Value as JsonValue
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _Data = types.ChangeStreamRecord.DataChangeRecord.pb()
-_Mod = types.ChangeStreamRecord.DataChangeRecord.Mod.pb()
 _ColumnMetadata = types.ChangeStreamRecord.DataChangeRecord.ColumnMetadata.pb()
-_Type = types.Type.pb()
 _CACHED_BYTES = 64 * 1024 * 1024
+_EMPTY = listed(())
 
 
-class RowEncoder(Protocol):
-    """Encodes a record as a row."""
-
-    def __call__(self, record: Record) -> bytes:
-        """Returns the row's one Value as bytes.
-
-        Raises:
-            ValueError: the partition mode has no such record.
-        """
-        ...
+RowEncoder = Callable[[Record], bytes]
+"""Encodes a record as the bytes of a row's one Value; raises ValueError for a record that the mode does not have."""
 
 
 def row_encoder(dialect: Dialect, mode: PartitionMode) -> RowEncoder:
     """Returns the encoder of a dialect and a partition mode; each has its own cache, and is for one thread."""
     if mode == "MUTABLE_KEY_RANGE":
-        return _ProtoEncoder()
-    return _GooglesqlEncoder() if dialect == "googlesql" else _PostgresqlEncoder()
+        return partial(_proto_row, _Cache())
+    return partial(_googlesql_row if dialect == "googlesql" else _postgresql_row, _Cache())
 
 
 class _Cache:
@@ -86,43 +77,38 @@ class _Cache:
         return made
 
 
-class _GooglesqlEncoder:
-    """ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>, each an array of a struct."""
+def _googlesql_row(cache: _Cache, record: Record) -> bytes:
+    """Encodes ARRAY<STRUCT<data_change_record, heartbeat_record, child_partitions_record>>, all arrays of a struct."""
+    kinds = [_EMPTY, _EMPTY, _EMPTY]
+    if isinstance(record, Change):
+        kinds[0] = listed((_googlesql_change(cache, record),))
+    elif isinstance(record, Heartbeat):
+        kinds[1] = listed((listed((_zulu(record.timestamp),)),))
+    elif isinstance(record, Children):
+        kinds[2] = listed((_googlesql_children(record),))
+    else:
+        raise _unknown(record)
+    return listed((listed(kinds),))
 
-    def __init__(self) -> None:
-        self._cache = _Cache()
-        self._empty = listed(())
 
-    def __call__(self, record: Record) -> bytes:
-        kinds = [self._empty, self._empty, self._empty]
-        if isinstance(record, Change):
-            kinds[0] = listed((self._change(record),))
-        elif isinstance(record, Heartbeat):
-            kinds[1] = listed((listed((_zulu(record.timestamp),)),))
-        elif isinstance(record, Children):
-            kinds[2] = listed((_googlesql_children(record),))
-        else:
-            raise _unknown(record)
-        return listed((listed(kinds),))
-
-    def _change(self, change: Change) -> bytes:
-        return listed(
-            (
-                _zulu(change.commit_timestamp),
-                text(change.record_sequence),
-                text(change.server_transaction_id),
-                boolean(change.is_last_record_in_transaction_in_partition),
-                text(change.table),
-                self._cache.get(lambda: listed(map(_googlesql_column, change.columns)), change.columns),
-                self._cache.get(lambda: listed(map(_googlesql_mod, change.mods)), change.mods),
-                text(change.mod_type),
-                text(change.value_capture_type),
-                text(str(change.number_of_records_in_transaction)),
-                text(str(change.number_of_partitions_in_transaction)),
-                text(change.transaction_tag),
-                boolean(change.is_system_transaction),
-            )
+def _googlesql_change(cache: _Cache, change: Change) -> bytes:
+    return listed(
+        (
+            _zulu(change.commit_timestamp),
+            text(change.record_sequence),
+            text(change.server_transaction_id),
+            boolean(change.is_last_record_in_transaction_in_partition),
+            text(change.table),
+            cache.get(lambda: listed(map(_googlesql_column, change.columns)), change.columns),
+            cache.get(lambda: listed(map(_googlesql_mod, change.mods)), change.mods),
+            text(change.mod_type),
+            text(change.value_capture_type),
+            text(str(change.number_of_records_in_transaction)),
+            text(str(change.number_of_partitions_in_transaction)),
+            text(change.transaction_tag),
+            boolean(change.is_system_transaction),
         )
+    )
 
 
 def _googlesql_column(column: ReportedColumn) -> bytes:
@@ -145,50 +131,46 @@ def _googlesql_children(record: Children) -> bytes:
     return listed((_zulu(record.timestamp), text(record.record_sequence), listed(children)))
 
 
-class _PostgresqlEncoder:
-    """A JSON document with one of three keys, as text."""
-
-    def __init__(self) -> None:
-        self._cache = _Cache()
-
-    def __call__(self, record: Record) -> bytes:
-        if isinstance(record, Change):
-            return self._change(record)
-        if isinstance(record, Heartbeat):
-            return text(_json({"heartbeat_record": {"timestamp": _offset(record.timestamp)}}))
-        if isinstance(record, Children):
-            children = [{"parent_partition_tokens": child.parents, "token": child.token} for child in record.children]
-            content = {
-                "child_partitions": children,
-                "record_sequence": record.record_sequence,
-                "start_timestamp": _offset(record.timestamp),
-            }
-            return text(_json({"child_partitions_record": content}))
-        raise _unknown(record)
-
-    def _change(self, change: Change) -> bytes:
-        columns = self._cache.get(lambda: _json([*map(_column_object, change.columns)]).encode(), change.columns)
-        mods = self._cache.get(lambda: _json([*map(_mod_object, change.mods)]).encode(), change.mods)
-        before = {
-            "commit_timestamp": _offset(change.commit_timestamp),
-            "is_last_record_in_transaction_in_partition": change.is_last_record_in_transaction_in_partition,
-            "is_system_transaction": change.is_system_transaction,
-            "mod_type": change.mod_type,
+def _postgresql_row(cache: _Cache, record: Record) -> bytes:
+    """Encodes a JSON document with one of three keys, as text."""
+    if isinstance(record, Change):
+        return _postgresql_change(cache, record)
+    if isinstance(record, Heartbeat):
+        return text(_json({"heartbeat_record": {"timestamp": _offset(record.timestamp)}}))
+    if isinstance(record, Children):
+        children = [{"parent_partition_tokens": child.parents, "token": child.token} for child in record.children]
+        content = {
+            "child_partitions": children,
+            "record_sequence": record.record_sequence,
+            "start_timestamp": _offset(record.timestamp),
         }
-        after = {
-            "number_of_partitions_in_transaction": change.number_of_partitions_in_transaction,
-            "number_of_records_in_transaction": change.number_of_records_in_transaction,
-            "record_sequence": change.record_sequence,
-            "server_transaction_id": change.server_transaction_id,
-            "table_name": change.table,
-            "transaction_tag": change.transaction_tag,
-            "value_capture_type": change.value_capture_type,
-        }
-        parts = (
-            *(b'{"data_change_record":{"column_types":', columns, b",", _json(before)[1:-1].encode()),
-            *(b',"mods":', mods, b",", _json(after)[1:-1].encode(), b"}}"),
-        )
-        return field(3, b"".join(parts))
+        return text(_json({"child_partitions_record": content}))
+    raise _unknown(record)
+
+
+def _postgresql_change(cache: _Cache, change: Change) -> bytes:
+    columns = cache.get(lambda: _json([*map(_column_object, change.columns)]).encode(), change.columns)
+    mods = cache.get(lambda: _json([*map(_mod_object, change.mods)]).encode(), change.mods)
+    before = {
+        "commit_timestamp": _offset(change.commit_timestamp),
+        "is_last_record_in_transaction_in_partition": change.is_last_record_in_transaction_in_partition,
+        "is_system_transaction": change.is_system_transaction,
+        "mod_type": change.mod_type,
+    }
+    after = {
+        "number_of_partitions_in_transaction": change.number_of_partitions_in_transaction,
+        "number_of_records_in_transaction": change.number_of_records_in_transaction,
+        "record_sequence": change.record_sequence,
+        "server_transaction_id": change.server_transaction_id,
+        "table_name": change.table,
+        "transaction_tag": change.transaction_tag,
+        "value_capture_type": change.value_capture_type,
+    }
+    parts = (
+        *(b'{"data_change_record":{"column_types":', columns, b",", _json(before)[1:-1].encode()),
+        *(b',"mods":', mods, b",", _json(after)[1:-1].encode(), b"}}"),
+    )
+    return field(3, b"".join(parts))
 
 
 def _column_object(column: ReportedColumn) -> dict[str, object]:
@@ -204,102 +186,79 @@ def _mod_object(mod: ReportedMod) -> dict[str, object]:
     return {"keys": mod.keys or None, "new_values": mod.new_values, "old_values": mod.old_values}
 
 
-class _ProtoEncoder:
-    """The bytes of a google.spanner.v1.ChangeStreamRecord, in base64; the same in both dialects."""
+def _proto_row(cache: _Cache, record: Record) -> bytes:
+    """Encodes the bytes of a google.spanner.v1.ChangeStreamRecord, in base64; the same in both dialects."""
+    content = field(1, _proto_change(cache, record)) if isinstance(record, Change) else _partition_record(record)
+    return field(3, base64.b64encode(content))
 
-    def __init__(self) -> None:
-        self._cache = _Cache()
 
-    def __call__(self, record: Record) -> bytes:
-        content = field(1, self._change(record)) if isinstance(record, Change) else _partition_record(record)
-        return field(3, base64.b64encode(content))
-
-    def _change(self, change: Change) -> bytes:
-        columns, mods = change.columns, change.mods
-        parts = (
-            field(1, _timestamp(change.commit_timestamp).SerializeToString()),
-            field(2, change.record_sequence.encode()),
-            field(3, change.server_transaction_id.encode()),
-            number_field(4, change.is_last_record_in_transaction_in_partition),
-            field(5, change.table.encode()),
-            self._cache.get(lambda: b"".join(field(6, _proto_column(column)) for column in columns), columns),
-            self._cache.get(lambda: _proto_mods(columns, mods), columns, mods),
-            number_field(8, _Data.ModType.Value(change.mod_type)),
-            number_field(9, _Data.ValueCaptureType.Value(change.value_capture_type)),
-            number_field(10, change.number_of_records_in_transaction),
-            number_field(11, change.number_of_partitions_in_transaction),
-            field(12, change.transaction_tag.encode()),
-            number_field(13, change.is_system_transaction),
-        )
-        return b"".join(parts)
+def _proto_change(cache: _Cache, change: Change) -> bytes:
+    columns, mods = change.columns, change.mods
+    parts = (
+        field(1, serialized(_timestamp(change.commit_timestamp))),
+        field(2, change.record_sequence.encode()),
+        field(3, change.server_transaction_id.encode()),
+        number_field(4, change.is_last_record_in_transaction_in_partition),
+        field(5, change.table.encode()),
+        cache.get(lambda: b"".join(field(6, _proto_column(column)) for column in columns), columns),
+        cache.get(lambda: _proto_mods(columns, mods), columns, mods),
+        number_field(8, _Data.ModType.Value(change.mod_type)),
+        number_field(9, _Data.ValueCaptureType.Value(change.value_capture_type)),
+        number_field(10, change.number_of_records_in_transaction),
+        number_field(11, change.number_of_partitions_in_transaction),
+        field(12, change.transaction_tag.encode()),
+        number_field(13, change.is_system_transaction),
+    )
+    return b"".join(parts)
 
 
 def _partition_record(record: Record) -> bytes:
-    """Serialize any record but a data change record as a ChangeStreamRecord."""
-    message = _ChangeStreamRecord()
+    """Serializes any record but a data change record as a ChangeStreamRecord."""
     at = _timestamp(record.timestamp)
     match record:
         case Heartbeat():
-            message.heartbeat_record.timestamp.CopyFrom(at)
-        case PartitionStart():
-            message.partition_start_record.start_timestamp.CopyFrom(at)
-            message.partition_start_record.record_sequence = record.record_sequence
-            message.partition_start_record.partition_tokens.extend(record.tokens)
-        case PartitionEnd():
-            message.partition_end_record.end_timestamp.CopyFrom(at)
-            message.partition_end_record.record_sequence = record.record_sequence
-            message.partition_end_record.partition_token = record.token
-        case PartitionEvent():
-            event = message.partition_event_record
-            event.commit_timestamp.CopyFrom(at)
-            event.record_sequence = record.record_sequence
-            event.partition_token = record.token
-            for source in record.sources:
-                event.move_in_events.add(source_partition_token=source)
-            for destination in record.destinations:
-                event.move_out_events.add(destination_partition_token=destination)
+            message = _ChangeStreamRecord(heartbeat_record={"timestamp": at})
+        case PartitionStart(_, sequence, tokens):
+            start = {"start_timestamp": at, "record_sequence": sequence, "partition_tokens": tokens}
+            message = _ChangeStreamRecord(partition_start_record=start)
+        case PartitionEnd(_, sequence, token):
+            end = {"end_timestamp": at, "record_sequence": sequence, "partition_token": token}
+            message = _ChangeStreamRecord(partition_end_record=end)
+        case PartitionEvent(_, sequence, token):
+            event = {
+                "commit_timestamp": at,
+                "record_sequence": sequence,
+                "partition_token": token,
+                "move_in_events": [{"source_partition_token": source} for source in record.sources],
+                "move_out_events": [{"destination_partition_token": other} for other in record.destinations],
+            }
+            message = _ChangeStreamRecord(partition_event_record=event)
         case _:
             raise _unknown(record)
-    encoded: bytes = message.SerializeToString()
-    return encoded
+    return serialized(message)
 
 
 def _proto_column(column: ReportedColumn) -> bytes:
-    scalar = _Type(code=column.code, type_annotation=column.annotation or 0)
-    message = _ColumnMetadata(
-        name=column.name, is_primary_key=column.is_primary_key, ordinal_position=column.ordinal_position
+    return serialized(
+        _ColumnMetadata(
+            name=column.name,
+            type_=column_type(column),
+            is_primary_key=column.is_primary_key,
+            ordinal_position=column.ordinal_position,
+        )
     )
-    message.type_.CopyFrom(_Type(code="ARRAY", array_element_type=scalar) if column.array else scalar)
-    encoded: bytes = message.SerializeToString()
-    return encoded
 
 
 def _proto_mods(columns: tuple[ReportedColumn, ...], mods: tuple[ReportedMod, ...]) -> bytes:
     indexes = {column.name: index for index, column in enumerate(columns)}
-    out = []
-    for mod in mods:
-        message = _Mod()
-        for into, row in (
-            (message.keys, mod.keys),
-            (message.new_values, mod.new_values),
-            (message.old_values, mod.old_values),
-        ):
-            for name, value in row.items():
-                into.add(column_metadata_index=indexes[name], value=_value(value))
-        out.append(field(7, message.SerializeToString()))
-    return b"".join(out)
 
+    def values(number: int, row: Row) -> bytes:
+        pairs = (number_field(1, indexes[name]) + field(2, encoded(value)) for name, value in row.items())
+        return b"".join(field(number, pair) for pair in pairs)
 
-def _value(content: JsonValue) -> Value:
-    if content is None:
-        return Value(null_value=0)
-    if isinstance(content, bool):
-        return Value(bool_value=content)
-    if isinstance(content, str):
-        return Value(string_value=content)
-    if isinstance(content, list):
-        return Value(list_value=ListValue(values=[_value(item) for item in content]))
-    return Value(number_value=content)
+    return b"".join(
+        field(7, values(1, mod.keys) + values(2, mod.old_values) + values(3, mod.new_values)) for mod in mods
+    )
 
 
 def _timestamp(at: int) -> Timestamp:

@@ -18,10 +18,11 @@ from connector.core.timestamps import SECOND, format_rfc3339
 from emulator.scenario.placements import DEFAULT
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.read_functions import read_functions
+from emulator.scripted.row_types import described
 from emulator.scripted.wire import NULL, boolean, text
 from emulator.workload.tables import SCALAR_TYPES, Column, Dialect, Table
 
-_ResultSetMetadata = types.ResultSetMetadata.pb()
+_Type = types.Type.pb()
 _CURRENT_TIMESTAMP = re.compile(
     r"\s*SELECT\s+CURRENT_TIMESTAMP\s*(?:\(\s*\))?\s*(?:AS\s+(\w+)\s*)?;?\s*", re.IGNORECASE
 )
@@ -165,13 +166,7 @@ class InformationSchema:
 
 
 def _metadata(columns: Sequence[tuple[str, str]]) -> bytes:
-    fields = [
-        types.StructType.Field(name=name, type_=types.Type(code=getattr(types.TypeCode, kind)))
-        for name, kind in columns
-    ]
-    described = types.ResultSetMetadata(row_type=types.StructType(fields=fields))
-    encoded: bytes = _ResultSetMetadata.SerializeToString(types.ResultSetMetadata.pb(described))
-    return encoded
+    return described((name, _Type(code=kind)) for name, kind in columns)
 
 
 def _value(cell: Cell, kind: str) -> bytes:
@@ -238,20 +233,18 @@ def _describe(table: Table, dialect: Dialect, content: dict[str, list[tuple[Cell
     where = ("", schema or ("" if dialect == "googlesql" else "public"), name)
     parent = (table.parent, "CASCADE") if table.parent else (None, None)
     content["tables"].append((*where, *parent, "BASE TABLE", "COMMITTED"))
-    for position, column in enumerate(table.columns, 1):
+    never = ("NEVER", None, None, "COMMITTED")
+    columns: list[tuple[Column, tuple[Cell, ...]]] = [(column, never) for column in table.columns]
+    if table.generated:
+        generated = ("ALWAYS", " || ".join(table.generated[1:]), "YES", "COMMITTED")
+        columns.append((Column(table.generated[0], "STRING"), generated))
+    for position, (column, made) in enumerate(columns, 1):
         nullable, type_ = "YES" if column.nullable else "NO", _spanner_type(column, dialect)
         data_type = _data_type(column, type_, dialect)
-        rest = ("NEVER", None, None, "COMMITTED")
-        content["columns"].append((*where, column.name, position, None, data_type, nullable, type_, *rest))
+        content["columns"].append((*where, column.name, position, None, data_type, nullable, type_, *made))
         if position <= table.key_length:
             index = ("PRIMARY_KEY", "PRIMARY_KEY", column.name, position, "ASC", nullable, type_)
             content["index_columns"].append((*where, *index))
-    if table.generated:
-        column = Column(table.generated[0], "STRING")
-        type_ = _spanner_type(column, dialect)
-        made = ("ALWAYS", " || ".join(table.generated[1:]), "YES", "COMMITTED")
-        position, data_type = len(table.columns) + 1, _data_type(column, type_, dialect)
-        content["columns"].append((*where, column.name, position, None, data_type, "YES", type_, *made))
 
 
 def _spanner_type(column: Column, dialect: Dialect) -> str:

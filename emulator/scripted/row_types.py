@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from google.cloud.spanner_v1 import types
 
-from emulator.scenario.history import PartitionMode
+from emulator.scenario.history import PartitionMode, ReportedColumn
+from emulator.scripted.wire import serialized
 from emulator.workload.tables import Dialect
 
 _ResultSetMetadata = types.ResultSetMetadata.pb()
+_Type = types.Type.pb()
 
 
 def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str, placement: str | None = None) -> str:
@@ -23,33 +28,42 @@ def read_function(dialect: Dialect, mode: PartitionMode, change_stream: str, pla
 def metadata(dialect: Dialect, mode: PartitionMode, function: str) -> bytes:
     """Returns the google.spanner.v1.ResultSetMetadata of the rows of a read function, as bytes."""
     if dialect == "googlesql" and mode == "MUTABLE_KEY_RANGE":
-        type_ = types.Type(code=types.TypeCode.PROTO, proto_type_fqn="google.spanner.v1.ChangeStreamRecord")
+        type_ = _Type(code="PROTO", proto_type_fqn="google.spanner.v1.ChangeStreamRecord")
     elif dialect == "googlesql":
         type_ = _array(_change_record())
     elif mode == "MUTABLE_KEY_RANGE":
-        type_ = types.Type(code=types.TypeCode.BYTES)
+        type_ = _Type(code="BYTES")
     else:
-        type_ = types.Type(code=types.TypeCode.JSON, type_annotation=types.TypeAnnotationCode.PG_JSONB)
-    name = "ChangeRecord" if dialect == "googlesql" else function
-    described = types.ResultSetMetadata(
-        row_type=types.StructType(fields=[types.StructType.Field(name=name, type_=type_)])
-    )
-    encoded: bytes = _ResultSetMetadata.SerializeToString(types.ResultSetMetadata.pb(described))
-    return encoded
+        type_ = _Type(code="JSON", type_annotation="PG_JSONB")
+    return described([("ChangeRecord" if dialect == "googlesql" else function, type_)])
 
 
-def _array(element: types.Type) -> types.Type:
-    return types.Type(code=types.TypeCode.ARRAY, array_element_type=element)
+def described(columns: Iterable[tuple[str, Any]]) -> bytes:
+    """Returns the google.spanner.v1.ResultSetMetadata of rows with columns of these names and types, as bytes."""
+    message = _ResultSetMetadata()
+    for name, type_ in columns:
+        message.row_type.fields.add(name=name, type_=type_)
+    return serialized(message)
 
 
-def _struct(**fields: types.Type) -> types.Type:
-    listed_fields = [types.StructType.Field(name=name, type_=type_) for name, type_ in fields.items()]
-    return types.Type(code=types.TypeCode.STRUCT, struct_type=types.StructType(fields=listed_fields))
+def column_type(column: ReportedColumn) -> Any:
+    """Returns the google.spanner.v1.Type of a table's column."""
+    scalar = _Type(code=column.code, type_annotation=column.annotation or 0)
+    return _array(scalar) if column.array else scalar
 
 
-def _change_record() -> types.Type:
+def _array(element: Any) -> Any:
+    return _Type(code="ARRAY", array_element_type=element)
+
+
+def _struct(**fields: Any) -> Any:
+    named = [{"name": name, "type_": type_} for name, type_ in fields.items()]
+    return _Type(code="STRUCT", struct_type={"fields": named})
+
+
+def _change_record() -> Any:
     timestamp, string, integer, boolean_, json_ = (
-        types.Type(code=getattr(types.TypeCode, name)) for name in ("TIMESTAMP", "STRING", "INT64", "BOOL", "JSON")
+        _Type(code=name) for name in ("TIMESTAMP", "STRING", "INT64", "BOOL", "JSON")
     )
     data = _struct(
         commit_timestamp=timestamp,

@@ -21,7 +21,6 @@ from google.cloud.spanner_v1 import types
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 
-from connector.core.timestamps import SECOND
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.directed_reads import DirectedReads
@@ -31,7 +30,7 @@ from emulator.scripted.relay import Relay
 from emulator.scripted.spanner import ResetError, ScriptedSpanner, SessionExpiredError
 from emulator.scripted.stream_query import ScriptedError, invalid, reads_change_stream
 from emulator.scripted.table_reads import TableReads
-from emulator.scripted.wire import element, field
+from emulator.scripted.wire import element, field, serialized
 
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _ReadRequest = types.ReadRequest.pb()
@@ -335,21 +334,18 @@ class _Sessions:
     def create(self, request: bytes) -> bytes:
         node = _CreateSessionRequest.FromString(request)
         self._check_database(node.database)
-        encoded: bytes = self._new(node.session).SerializeToString()
-        return encoded
+        return serialized(self._new(node.session))
 
     def create_batch(self, request: bytes) -> bytes:
         node = _BatchCreateSessionsRequest.FromString(request)
         self._check_database(node.database)
         made = [self._new(node.session_template) for _ in range(max(1, node.session_count))]
-        encoded: bytes = _BatchCreateSessionsResponse(session=made).SerializeToString()
-        return encoded
+        return serialized(_BatchCreateSessionsResponse(session=made))
 
     def get(self, request: bytes) -> bytes:
         name = _GetSessionRequest.FromString(request).name
         self.check(name)
-        encoded: bytes = self._known[name].SerializeToString()
-        return encoded
+        return serialized(self._known[name])
 
     def delete(self, request: bytes) -> bytes:
         self.forget(_DeleteSessionRequest.FromString(request).name)
@@ -400,7 +396,7 @@ def _past(transaction: types.TransactionSelector) -> int | None:
     read_only = transaction.single_use.read_only
     if not read_only.HasField("read_timestamp"):
         return None
-    return int(read_only.read_timestamp.seconds) * SECOND + int(read_only.read_timestamp.nanos)
+    return int(read_only.read_timestamp.ToNanoseconds())
 
 
 def _parameters(node: types.ExecuteSqlRequest) -> dict[str, str | None]:

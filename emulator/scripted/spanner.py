@@ -53,7 +53,7 @@ _TIMESTAMP = attrgetter("timestamp")
 _ANNOUNCEMENTS = (Children, PartitionStart, PartitionEnd)
 _NOT_AFTER_MESSAGES = (FaultKind.SLOWNESS, FaultKind.LATENESS, FaultKind.BREAK_BETWEEN_CHILDREN, FaultKind.OMISSION)
 """Faults that are not injected after a number of messages, but in other places."""
-ERRORS = {
+_ERRORS = {
     FaultKind.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "The service is currently unavailable."),
     FaultKind.ABORTED: (grpc.StatusCode.ABORTED, "Transaction was aborted."),
     FaultKind.RESOURCE_EXHAUSTED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'Reads'."),
@@ -62,6 +62,8 @@ ERRORS = {
     FaultKind.CANCELLED: (grpc.StatusCode.CANCELLED, "The operation was cancelled."),
     FaultKind.BREAK_BETWEEN_CHILDREN: (grpc.StatusCode.UNAVAILABLE, "Stream removed"),
 }
+ENDING = (*_ERRORS, FaultKind.SESSION_EXPIRED, FaultKind.CONNECTION_RESET)
+"""Faults that end any query with an error."""
 
 
 class SessionExpiredError(ScriptedError):
@@ -76,6 +78,16 @@ class ResetError(ScriptedError):
 
     def __init__(self) -> None:
         super().__init__(grpc.StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer")
+
+
+def error_of(fault: Fault, session: str) -> ScriptedError:
+    """Returns the error with which a fault of one of the kinds `ENDING` ends a query."""
+    if fault.kind is FaultKind.SESSION_EXPIRED:
+        return SessionExpiredError(session)
+    if fault.kind is FaultKind.CONNECTION_RESET:
+        return ResetError()
+    code, message = _ERRORS[fault.kind]
+    return ScriptedError(code, fault.message or message)
 
 
 class ScriptedSpanner:
@@ -210,7 +222,7 @@ class ScriptedSpanner:
     async def _answer(self, query: StreamQuery, query_fault: FaultInQuery, frames: Frames) -> AsyncGenerator[bytes]:
         """Yields a query's messages, with its fault."""
         progress = _Served(query, frames)
-        await self._pause_before_first(query_fault)
+        await self._pause(query_fault, FaultKind.LATENESS)
         if await self._inject(query_fault, progress):
             return
         async with aclosing(self._batches(query)) as batches:
@@ -219,14 +231,14 @@ class ScriptedSpanner:
                 progress.add(whole)
                 rows = _disordered(whole, query, query_fault, self.faults)
                 for message in frames.messages([self._encode(record) for record in rows]):
-                    await self._pause_before_message(query_fault, progress)
+                    await self._pause(query_fault, FaultKind.SLOWNESS, progress.sent)
                     yield message
                     progress.sent += 1
                     if await self._inject(query_fault, progress):
                         return
                 if breaks:
                     query_fault.strike()
-                    raise ScriptedError(*ERRORS[FaultKind.BREAK_BETWEEN_CHILDREN])
+                    raise ScriptedError(*_ERRORS[FaultKind.BREAK_BETWEEN_CHILDREN])
         for message in frames.end():
             yield message
 
@@ -260,15 +272,10 @@ class ScriptedSpanner:
                 silent_since = clock.now()
             await clock.sleep_until(_due(query, partition, at, last, silent_since))
 
-    async def _pause_before_first(self, query_fault: FaultInQuery) -> None:
+    async def _pause(self, query_fault: FaultInQuery, kind: FaultKind, sent: int | None = None) -> None:
+        """Pauses if the query's fault is of that kind, and due after the messages that were sent, where they count."""
         fault = query_fault.fault
-        if fault is not None and fault.kind is FaultKind.LATENESS:
-            query_fault.strike()
-            await self.clock.sleep_until(self.clock.now() + fault.pause)
-
-    async def _pause_before_message(self, query_fault: FaultInQuery, progress: _Served) -> None:
-        fault = query_fault.fault
-        if fault is not None and fault.kind is FaultKind.SLOWNESS and progress.sent >= fault.after:
+        if fault is not None and fault.kind is kind and (sent is None or sent >= fault.after):
             query_fault.strike()
             await self.clock.sleep_until(self.clock.now() + fault.pause)
 
@@ -291,16 +298,11 @@ class ScriptedSpanner:
         match fault.kind:
             case FaultKind.SILENCE:
                 await asyncio.Event().wait()
-            case FaultKind.SESSION_EXPIRED:
-                raise SessionExpiredError(fault.message)
-            case FaultKind.CONNECTION_RESET:
-                raise ResetError
             case FaultKind.EXPIRED_START:
                 raise too_old(query.start, query.start + 1)
             case FaultKind.EXPIRED_PARTITION:
                 raise expired_partition()
-        code, message = ERRORS[fault.kind]
-        raise ScriptedError(code, fault.message or message)
+        raise error_of(fault, fault.message)
 
 
 class _Served:

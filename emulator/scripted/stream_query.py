@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import grpc
 
-from connector.core.timestamps import MINUTE, format_rfc3339, parse
+from connector.core.timestamps import MINUTE, parse
 from emulator.scenario.history import Partition
 from emulator.scenario.scenario import Scenario
+from emulator.scenario.transactions import rfc3339
 from emulator.scripted.read_functions import ReadFunction, read_functions
 
 MILLISECOND = 1_000_000
@@ -261,6 +262,5 @@ def last_start(scenario: Scenario, partition: Partition) -> int | None:
 
 
 def _shown(at: int) -> str:
-    """Format a timestamp as these messages do."""
-    whole = format_rfc3339(at).removesuffix("Z")
-    return f"{whole.rstrip('0').removesuffix('.')}+00:00"
+    """Formats a timestamp as these messages do."""
+    return rfc3339(at).replace("Z", "+00:00")

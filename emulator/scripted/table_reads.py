@@ -12,35 +12,32 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from random import Random
 
 import grpc
 import orjson
 from google.cloud.spanner_v1 import types
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.struct_pb2 import Value as ProtoValue
 
-from connector.core.timestamps import SECOND
 from emulator.scenario.capture import reported_columns
-from emulator.scenario.contents_at import Rows, contents_at
+from emulator.scenario.contents_at import contents_at
 from emulator.scenario.history import ReportedColumn
-from emulator.scripted.fault_plan import FaultInQuery, FaultKind
+from emulator.scripted.fault_plan import FaultInQuery
 from emulator.scripted.framing import Frames
-from emulator.scripted.spanner import ERRORS, ResetError, ScriptedSpanner, SessionExpiredError
+from emulator.scripted.row_types import column_type, described
+from emulator.scripted.spanner import ENDING, ScriptedSpanner, error_of
 from emulator.scripted.stream_query import ScriptedError, invalid
-from emulator.scripted.wire import NULL, boolean, field, listed, text
+from emulator.scripted.wire import encoded, field, serialized
 from emulator.workload.journal import Row
 from emulator.workload.tables import Table, quoted
-from emulator.workload.values import Value
 
 _BeginTransactionRequest = types.BeginTransactionRequest.pb()
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _PartitionQueryRequest = types.PartitionQueryRequest.pb()
 _PartitionResponse = types.PartitionResponse.pb()
 _ReadRequest = types.ReadRequest.pb()
-_ResultSetMetadata = types.ResultSetMetadata.pb()
 _Transaction = types.Transaction.pb()
-_Type = types.Type.pb()
 
 _NAME = r"[`\"][^`\"]+[`\"]"
 _SELECT = re.compile(rf"SELECT (\*|{_NAME}(?:, {_NAME})*) FROM ({_NAME}(?:\.{_NAME})?)( LIMIT 0)?")
@@ -70,7 +67,7 @@ class TableReads:
         self.reads: Counter[str] = Counter()
         self._transactions: dict[bytes, tuple[str, int]] = {}
         self._numbers = itertools.count(1)
-        self._contents: dict[int, Rows] = {}
+        self._contents_at = lru_cache(_KEPT)(partial(contents_at, engine.scenario))
 
     def begin(self, request: bytes) -> bytes:
         """Begins a read-only transaction; takes and returns serialized messages, as the other methods do."""
@@ -79,9 +76,8 @@ class TableReads:
         identity = f"snapshot-{next(self._numbers)}".encode()
         self._transactions[identity] = node.session, timestamp
         answer = _Transaction(id=identity)
-        answer.read_timestamp.seconds, answer.read_timestamp.nanos = divmod(timestamp, SECOND)
-        encoded: bytes = answer.SerializeToString()
-        return encoded
+        answer.read_timestamp.FromNanoseconds(timestamp)
+        return serialized(answer)
 
     def partition_query(self, request: bytes) -> bytes:
         """Divide a query into partitions."""
@@ -90,8 +86,7 @@ class TableReads:
         query = self._query(node.sql)
         tokens = [f"{query.table.name}/{number}/{self.partitions}" for number in range(self.partitions)]
         answer = _PartitionResponse(partitions=[{"partition_token": token.encode()} for token in tokens])
-        encoded: bytes = answer.SerializeToString()
-        return encoded
+        return serialized(answer)
 
     async def execute(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yields the rows of a query in a transaction, or those of one of its partitions.
@@ -123,7 +118,7 @@ class TableReads:
         self._engine.check_kept(timestamp)
         table = self._table(node.table)
         query = _Query(table, self._columns(table, node.columns))
-        keys = {orjson.dumps([_plain(value) for value in key.values]) for key in node.key_set.keys}
+        keys = {orjson.dumps([MessageToDict(value) for value in key.values]) for key in node.key_set.keys}
         rows = [
             row
             for row in self._contents_at(timestamp)[table.name]
@@ -138,14 +133,16 @@ class TableReads:
         self.reads[name] += 1
         query_fault = self._engine.faults.next(name)
         width = len(query.columns)
-        frames = replace(self._engine.framing, tokens=0.0).of_query(_metadata(query), name, columns=width)
+        metadata = described((column.name, column_type(column)) for column in query.columns)
+        frames = replace(self._engine.framing, tokens=0.0).of_query(metadata, name, columns=width)
         sent = 0
         try:
             for number, message in enumerate(_messages(frames, query, rows), 1):
                 if number <= int(resume_token or 0):
                     continue
                 self._inject(query_fault, sent, session)
-                yield message if frames.open or not self._has_token(name, number) else message + _token(number)
+                has_token = not frames.open and self._has_token(name, number)
+                yield message + (field(4, str(number).encode()) if has_token else b"")
                 sent += 1
             self._inject(query_fault, sent, session)
         finally:
@@ -159,19 +156,14 @@ class TableReads:
     def _inject(self, query_fault: FaultInQuery, sent: int, session: str) -> None:
         """Ends the call with the query's fault if it is due."""
         fault = query_fault.fault
-        if fault is None or sent < fault.after or fault.kind not in (*ERRORS, *_ENDING):
+        if fault is None or sent < fault.after or fault.kind not in ENDING:
             return
         query_fault.strike()
-        if fault.kind is FaultKind.SESSION_EXPIRED:
-            raise SessionExpiredError(session)
-        if fault.kind is FaultKind.CONNECTION_RESET:
-            raise ResetError
-        code, message = ERRORS[fault.kind]
-        raise ScriptedError(code, fault.message or message)
+        raise error_of(fault, session)
 
     def _timestamp(self, read_only: types.TransactionOptions.ReadOnly) -> int:
         if read_only.HasField("read_timestamp"):
-            return int(read_only.read_timestamp.seconds) * SECOND + int(read_only.read_timestamp.nanos)
+            return int(read_only.read_timestamp.ToNanoseconds())
         if read_only.strong:
             return self._engine.clock.now()
         raise ScriptedError(grpc.StatusCode.UNIMPLEMENTED, "Only strong reads and reads at a timestamp are scripted.")
@@ -182,13 +174,6 @@ class TableReads:
         if owner != session:
             raise invalid("Invalid transaction: it is not one of this session.")
         return timestamp
-
-    def _contents_at(self, timestamp: int) -> Rows:
-        if timestamp not in self._contents:
-            if len(self._contents) >= _KEPT:
-                self._contents.clear()
-            self._contents[timestamp] = contents_at(self._scenario, timestamp)
-        return self._contents[timestamp]
 
     def _query(self, sql: str) -> _Query:
         match = _SELECT.fullmatch(sql)
@@ -220,45 +205,9 @@ class TableReads:
         return tuple(known[name] for name in names or every)
 
 
-_ENDING = (FaultKind.SESSION_EXPIRED, FaultKind.CONNECTION_RESET)
-"""Faults that end a query, beside those with an error of their own."""
-
-
 def _messages(frames: Frames, query: _Query, rows: Sequence[Row]) -> Iterator[bytes]:
     at_once = 256
     for first in range(0, 0 if query.limit == 0 else len(rows), at_once):
         some = rows[first : first + at_once]
-        yield from frames.messages([_encoded(row.get(column.name)) for row in some for column in query.columns])
+        yield from frames.messages([encoded(row.get(column.name)) for row in some for column in query.columns])
     yield from frames.end()
-
-
-def _token(number: int) -> bytes:
-    return field(4, str(number).encode())
-
-
-def _metadata(query: _Query) -> bytes:
-    described = _ResultSetMetadata()
-    for column in query.columns:
-        scalar = _Type(code=column.code, type_annotation=column.annotation or 0)
-        kind = _Type(code="ARRAY", array_element_type=scalar) if column.array else scalar
-        described.row_type.fields.add(name=column.name).type_.CopyFrom(kind)
-    encoded: bytes = described.SerializeToString()
-    return encoded
-
-
-def _encoded(value: Value) -> bytes:
-    match value:
-        case None:
-            return NULL
-        case bool():
-            return boolean(value)
-        case str():
-            return text(value)
-        case list():
-            return listed(map(_encoded, value))
-    encoded: bytes = ProtoValue(number_value=value).SerializeToString()
-    return encoded
-
-
-def _plain(value: ProtoValue) -> object:
-    return MessageToDict(value)

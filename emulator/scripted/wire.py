@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Value as ProtoValue
+
+from emulator.workload.values import Value
+
 NULL = b"\x08\x00"
 """A null google.protobuf.Value."""
 
@@ -61,3 +66,23 @@ def listed(values: Iterable[bytes]) -> bytes:
 def boolean(content: bool) -> bytes:  # noqa: FBT001 - the value itself
     """Encodes a boolean Value."""
     return TRUE if content else FALSE
+
+
+def encoded(value: Value) -> bytes:
+    """Encodes a value of Spanner's JSON encoding as a Value."""
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return boolean(value)
+        case str():
+            return text(value)
+        case list():
+            return listed(map(encoded, value))
+    return serialized(ProtoValue(number_value=value))
+
+
+def serialized(message: Message) -> bytes:
+    """Serializes a message, whose class has no types where it is one of Spanner's."""
+    content: bytes = message.SerializeToString()
+    return content

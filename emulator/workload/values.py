@@ -46,29 +46,10 @@ _TIMESTAMPS = (
     "2016-12-31T23:59:59Z",
 )
 _PAST_TIMESTAMPS = ("1970-01-01T00:00:00Z", "2001-09-09T01:46:40Z", "2024-02-29T12:00:00Z")
+_JSON_ALIKE = ("{}", "[]", "null", "true", "0", '"text"')
 _JSON = {
-    "googlesql": (
-        "{}",
-        "[]",
-        "null",
-        "true",
-        "0",
-        '"text"',
-        '{"a":1,"b":[1,2,{"c":null}]}',
-        '{"q":"\\"","é":"日本"}',
-        "[1.5,-3]",
-    ),
-    "postgresql": (
-        "{}",
-        "[]",
-        "null",
-        "true",
-        "0",
-        '"text"',
-        '{"a": 1, "b": [1, 2, {"c": null}]}',
-        '{"q": "\\"", "é": "日本"}',
-        "[1.5, -3]",
-    ),
+    "googlesql": (*_JSON_ALIKE, '{"a":1,"b":[1,2,{"c":null}]}', '{"q":"\\"","é":"日本"}', "[1.5,-3]"),
+    "postgresql": (*_JSON_ALIKE, '{"a": 1, "b": [1, 2, {"c": null}]}', '{"q": "\\"", "é": "日本"}', "[1.5, -3]"),
 }
 
 
@@ -84,11 +65,9 @@ def _int64(random: Random) -> str:
 
 
 def _float32(random: Random) -> float:
-    return (
-        random.choice(_FLOAT32)
-        if random.random() < 0.3
-        else float(struct.unpack("f", struct.pack("f", random.uniform(-1e6, 1e6)))[0])
-    )
+    if random.random() < 0.3:
+        return random.choice(_FLOAT32)
+    return float(struct.unpack("f", struct.pack("f", random.uniform(-1e6, 1e6)))[0])
 
 
 def _float64(random: Random) -> float:
@@ -96,11 +75,9 @@ def _float64(random: Random) -> float:
 
 
 def _numeric(random: Random) -> str:
-    return (
-        random.choice(_NUMERIC)
-        if random.random() < 0.3
-        else f"{random.randrange(-(10**9), 10**9)}.{random.randrange(1, 10**6, 10)}1"
-    )
+    if random.random() < 0.3:
+        return random.choice(_NUMERIC)
+    return f"{random.randrange(-(10**9), 10**9)}.{random.randrange(1, 10**6, 10)}1"
 
 
 def _bytes(random: Random) -> str:

@@ -18,7 +18,6 @@ from google.cloud.spanner_v1.transaction import Transaction
 from google.protobuf.timestamp_pb2 import Timestamp
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
-from connector.core.timestamps import SECOND
 from emulator.workload.contents import Contents, Key
 from emulator.workload.journal import CommittedMod, Journal, PlannedMod, committed
 from emulator.workload.plan import LARGEST, Plan, Planner
@@ -187,7 +186,7 @@ def _nanoseconds(timestamp: DatetimeWithNanoseconds | Timestamp | None) -> int:
     """Returns a commit timestamp of a batch or a transaction in nanoseconds since 1970, without rounding."""
     assert timestamp is not None
     stamp = timestamp.timestamp_pb() if isinstance(timestamp, DatetimeWithNanoseconds) else timestamp
-    return int(stamp.seconds) * SECOND + int(stamp.nanos)
+    return int(stamp.ToNanoseconds())
 
 
 def by_transaction(mods: Iterable[CommittedMod]) -> Mapping[int, list[CommittedMod]]:
