@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Protocol
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from emulator.demo.reread import rereader
@@ -52,39 +51,6 @@ class Address:
     start: str
 
 
-class DemoSource(Protocol):
-    """A change stream, and everything that is committed to it."""
-
-    @property
-    def address(self) -> Address:
-        """The address at which to read it."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """A phrase that says what the demo runs against."""
-        ...
-
-    @property
-    def committed(self) -> list[CommittedMod]:
-        """The committed mods, in commit order."""
-        ...
-
-    def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Decide which missing mods the emulator skipped and which are lost.
-
-        `delivered` has the commit timestamp of each delivered event, `errors` the errors that the reader logged.
-        """
-        ...
-
-    def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Returns once `mods` mods are committed, and `churn` splits, merges and moves are crossed or not expected.
-
-        `crossed` returns how many the reader has crossed; `say` prints a line of progress.
-        """
-        ...
-
-
 @contextmanager
 def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> Iterator[DemoSource]:
     """Opens a change stream on the official emulator, or on the scripted server if there is no emulator.
@@ -108,12 +74,12 @@ def demo_source(dialect: Dialect, *, mods: int, churn: int, scripted: bool) -> I
             else:
                 description = f"the Spanner emulator at {emulator.host} ({emulator.origin})"
                 tap = stack.enter_context(Wiretap.before(emulator.host))
-                yield _OfficialSource(SampleDatabase.create(emulator.host, dialect=dialect), tap, description)
+                yield OfficialSource(SampleDatabase.create(emulator.host, dialect=dialect), tap, description)
                 return
         yield stack.enter_context(_scripted_source(dialect, mods, churn, why))
 
 
-class _OfficialSource:
+class OfficialSource:
     """A workload on the official emulator, whose partitions split, merge and move every few seconds.
 
     A wiretap records what the reader receives, because the emulator skips a transaction now and then.
@@ -134,7 +100,10 @@ class _OfficialSource:
         return self._workload.committed
 
     def commit(self, mods: int, churn: int, crossed: Callable[[], int], say: Say) -> None:
-        """Commits until there is enough of both, or until no partition has been crossed for two minutes."""
+        """Commits until there are `mods` mods, and `churn` splits, merges and moves or none for two minutes.
+
+        `crossed` returns how many the reader has crossed; `say` prints a line of progress.
+        """
         say(f"committing at least {mods} mods; partitions split, merge and move every {CHURN_SECONDS} s or so")
         printed = moved = time.monotonic()
         before = (True, 0)
@@ -151,12 +120,15 @@ class _OfficialSource:
                 return
 
     def judge(self, delivered: Iterable[int], errors: Sequence[str]) -> Judgement:
-        """Reads what is missing once more from the emulator."""
+        """Decides which missing mods the emulator skipped and which are lost, by reading them once more.
+
+        `delivered` has the commit timestamp of each delivered event, `errors` the errors that the reader logged.
+        """
         missing = missing_by_commit(self.committed, delivered)
         return judge(missing, self.committed, self._reread, errors=errors, tapped=self._tap.queries)
 
 
-class _ScriptedSource:
+class ScriptedSource:
     """A scenario that a scripted server plays in real time."""
 
     def __init__(self, scenario: Scenario, host: str, description: str) -> None:
@@ -181,6 +153,10 @@ class _ScriptedSource:
         return Judgement(lost=sum(missing_by_commit(self.committed, delivered).values()))
 
 
+DemoSource = OfficialSource | ScriptedSource
+"""A change stream, and everything that is committed to it; `description` says what the demo runs against."""
+
+
 @contextmanager
 def _scripted_source(dialect: Dialect, mods: int, churn: int, why: str) -> Iterator[DemoSource]:
     scenario = _scenario(dialect, mods, churn, origin=time.time_ns())
@@ -194,7 +170,7 @@ def _scripted_source(dialect: Dialect, mods: int, churn: int, why: str) -> Itera
             host = str(ours.recv())
         except EOFError as error:
             raise EmulatorFailedError("the scripted Spanner server did not start") from error
-        yield _ScriptedSource(scenario, host, f"a scripted Spanner server, {why}")
+        yield ScriptedSource(scenario, host, f"a scripted Spanner server, {why}")
     finally:
         ours.close()
         process.join()

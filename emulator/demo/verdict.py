@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from emulator.demo.plain_stream import Identity, committed_identity, identity
@@ -95,16 +97,13 @@ def compare(
     epochs: dict[str, set[int]] = {}
     for event in events:
         epochs.setdefault(event.transaction, set()).add(event.epoch)
-    by_epoch = sorted(events, key=lambda event: event.epoch)
-    last: dict[int, tuple[int, str, int, int]] = {}
-    for event in by_epoch:
-        last[event.epoch] = max(last.get(event.epoch, event.order), event.order)
     out_of_order = 0
     before = (0, "", 0, 0)
-    for epoch in sorted(last):
-        first = min(event.order for event in by_epoch if event.epoch == epoch)
-        out_of_order += first <= before
-        before = last[epoch]
+    by_epoch = attrgetter("epoch")
+    for _, group in groupby(sorted(events, key=by_epoch), key=by_epoch):
+        orders = [event.order for event in group]
+        out_of_order += min(orders) <= before
+        before = max(orders)
     delays = sorted((event.visible - event.identity[0]) / 1e6 for event in events if event.identity[0] >= since)
     skipped = judgement.skipped_mods if judgement else 0
     return Verdict(
