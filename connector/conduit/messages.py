@@ -7,16 +7,11 @@ names: here each message has a short name of its own, and an enum is an integer.
 
 from collections.abc import Iterable, Mapping
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
-
+from connector.core.message_classes import DescribedField, message_classes
 from connector.envelope.opencdc import OpenCdcRecord
 from connector.envelope.opencdc_protobuf import EncodedRecord, delimited
 
-_PACKAGE = "connector.v2"
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+_MESSAGES: Mapping[str, Mapping[str, DescribedField]] = {
     "Empty": {},
     "Configuration": {"config": (1, "map string")},
     "Opening": {"position": (1, "bytes")},
@@ -44,43 +39,11 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
 }
 """The fields of each message: number and type."""
 
-_TYPES = {
-    "bytes": FieldDescriptorProto.TYPE_BYTES,
-    "int32": FieldDescriptorProto.TYPE_INT32,
-    "string": FieldDescriptorProto.TYPE_STRING,
-}
 _RECORDS = b"\x0a"
 """The tag of ``records`` in ``Source.Run.Response``: field 1, a message after its length."""
 
 
-def _classes() -> dict[str, type[Message]]:
-    file = FileDescriptorProto(name="connector/v2/messages.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            label, _, of = kind.rpartition(" ")
-            if label == "map":
-                entry = message.nested_type.add(name=f"{field.title().replace('_', '')}Entry")
-                entry.options.map_entry = True
-                _add(entry, "key", 1, "string")
-                _add(entry, "value", 2, of)
-                of = f"{name}.{entry.name}"
-            _add(message, field, number, of, repeated=bool(label))
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES}
-
-
-def _add(message: DescriptorProto, name: str, number: int, kind: str, *, repeated: bool = False) -> None:
-    label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
-    if kind in _TYPES:
-        message.field.add(name=name, number=number, label=label, type=_TYPES[kind])
-    else:
-        of_message = FieldDescriptorProto.TYPE_MESSAGE
-        message.field.add(name=name, number=number, label=label, type=of_message, type_name=f".{_PACKAGE}.{kind}")
-
-
-_CLASSES = _classes()
+_CLASSES = message_classes(_MESSAGES)
 Empty = _CLASSES["Empty"]
 Configuration = _CLASSES["Configuration"]
 Opening = _CLASSES["Opening"]

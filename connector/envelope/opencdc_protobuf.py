@@ -8,61 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf import struct_pb2
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
+from connector.core.message_classes import message_classes
 from connector.envelope.opencdc import OpenCdcRecord
 
 OPERATIONS = ("unspecified", "create", "update", "delete", "snapshot")
 """The names of the operations, by their numbers."""
-_STRUCT = ".google.protobuf.Struct"
 
-
-def _record_class() -> type[Message]:
-    file = FileDescriptorProto(
-        name="opencdc/v1/opencdc.proto",
-        package="opencdc.v1",
-        syntax="proto3",
-        dependency=["google/protobuf/struct.proto"],
-    )
-    operation = file.enum_type.add(name="Operation")
-    for number, name in enumerate(OPERATIONS):
-        operation.value.add(name=f"OPERATION_{name.upper()}", number=number)
-    record = file.message_type.add(name="Record")
-    _add(record, "position", 1, FieldDescriptorProto.TYPE_BYTES)
-    _add(record, "operation", 2, FieldDescriptorProto.TYPE_ENUM, ".opencdc.v1.Operation")
-    entry = record.nested_type.add(name="MetadataEntry")
-    entry.options.map_entry = True
-    _add(entry, "key", 1, FieldDescriptorProto.TYPE_STRING)
-    _add(entry, "value", 2, FieldDescriptorProto.TYPE_STRING)
-    metadata = _add(record, "metadata", 3, FieldDescriptorProto.TYPE_MESSAGE, ".opencdc.v1.Record.MetadataEntry")
-    metadata.label = FieldDescriptorProto.LABEL_REPEATED
-    _add(record, "key", 4, FieldDescriptorProto.TYPE_MESSAGE, ".opencdc.v1.Data")
-    _add(record, "payload", 5, FieldDescriptorProto.TYPE_MESSAGE, ".opencdc.v1.Change")
-    change = file.message_type.add(name="Change")
-    _add(change, "before", 1, FieldDescriptorProto.TYPE_MESSAGE, ".opencdc.v1.Data")
-    _add(change, "after", 2, FieldDescriptorProto.TYPE_MESSAGE, ".opencdc.v1.Data")
-    data = file.message_type.add(name="Data")
-    data.oneof_decl.add(name="data")
-    _add(data, "raw_data", 1, FieldDescriptorProto.TYPE_BYTES).oneof_index = 0
-    _add(data, "structured_data", 2, FieldDescriptorProto.TYPE_MESSAGE, _STRUCT).oneof_index = 0
-    pool = DescriptorPool()
-    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
-    found: type[Message] = GetMessageClass(pool.FindMessageTypeByName("opencdc.v1.Record"))
-    return found
-
-
-def _add(
-    message: DescriptorProto, name: str, number: int, kind: "FieldDescriptorProto.Type", type_name: str | None = None
-) -> FieldDescriptorProto:
-    label = FieldDescriptorProto.LABEL_OPTIONAL
-    return message.field.add(name=name, number=number, label=label, type=kind, type_name=type_name)
-
-
-RecordMessage = _record_class()
+RecordMessage = message_classes(
+    {
+        "Record": {
+            "position": (1, "bytes"),
+            "operation": (2, "int32"),
+            "metadata": (3, "map string"),
+            "key": (4, "Data"),
+            "payload": (5, "Change"),
+        },
+        "Change": {"before": (1, "Data"), "after": (2, "Data")},
+        "Data": {"raw_data": (1, "oneof bytes"), "structured_data": (2, "oneof .google.protobuf.Struct")},
+    },
+    imports=[struct_pb2.DESCRIPTOR],
+)["Record"]
 """The class of the message."""
 
 

@@ -13,11 +13,10 @@ from functools import lru_cache
 
 from google.protobuf.struct_pb2 import ListValue, Value
 
-from connector.spanner.decoding.message_class import message_class
+from connector.core.message_classes import message_classes
 
-PartialResultSets = message_class(
-    "Messages", {"Messages": [("metadata", 1, bytes), ("values", 2, bytes), ("chunked_value", 3, bool)]}
-)
+_FIELDS = {"metadata": (1, "repeated bytes"), "values": (2, "repeated bytes"), "chunked_value": (3, "repeated bool")}
+PartialResultSets = message_classes({"Messages": _FIELDS})["Messages"]
 """Many joined google.spanner.v1.PartialResultSets, parsed as one: every field is repeated, and values stay bytes."""
 
 

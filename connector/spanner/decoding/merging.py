@@ -11,7 +11,7 @@ Merging loses the borders between values. A caller must know how much each value
 
 from google.protobuf.message import Message
 
-from connector.spanner.decoding.message_class import FieldOfMessage, message_class
+from connector.core.message_classes import DescribedField, message_classes
 
 _STRING, _FLAG, _LIST = 3, 4, 6
 """Field numbers of google.protobuf.Value."""
@@ -27,9 +27,13 @@ def merging(top: str, depth: int) -> type[Message]:
         top: ``Value0`` to parse joined values; ``List0`` to parse joined ListValues, whose first level is ``values``.
         depth: the number of levels.
     """
-    messages: dict[str, list[FieldOfMessage]] = {}
+    messages: dict[str, dict[str, DescribedField]] = {}
     for number in range(depth):
-        lists = bytes if number == depth - 1 else f"List{number + 1}"
-        messages[f"Value{number}"] = [("string", _STRING, bytes), ("flag", _FLAG, bool), ("lists", _LIST, lists)]
-        messages[f"List{number}"] = [("values", 1, f"Value{number}")]
-    return message_class(top, messages)
+        lists = "repeated bytes" if number == depth - 1 else f"List{number + 1}"
+        messages[f"Value{number}"] = {
+            "string": (_STRING, "repeated bytes"),
+            "flag": (_FLAG, "repeated bool"),
+            "lists": (_LIST, lists),
+        }
+        messages[f"List{number}"] = {"values": (1, f"Value{number}")}
+    return message_classes(messages)[top]

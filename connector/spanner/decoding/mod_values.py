@@ -14,8 +14,8 @@ import pyarrow as pa
 from google.cloud.spanner_v1 import types
 
 from connector.core.changes import Int64s
+from connector.core.message_classes import message_classes
 from connector.core.value_texts import PADDING, Bytes, member_names, object_texts, value_fragments, varints
-from connector.spanner.decoding.message_class import message_class
 from connector.spanner.decoding.mutable_walk import proto_value
 
 _AT_ONCE = 128 * 1024
@@ -25,9 +25,13 @@ Larger blocks exceed what the allocator keeps, and the time of asking the system
 """
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
-_OneMod = message_class(
-    "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("mods", 7, "Mod")], "Mod": [("keys", 1, bytes)]}
-)
+_OneMod = message_classes(
+    {
+        "Record": {"data_change_record": (1, "Data")},
+        "Data": {"mods": (7, "Mod")},
+        "Mod": {"keys": (1, "repeated bytes")},
+    }
+)["Record"]
 """A ChangeStreamRecord with one mod. Values keep their depth, because parsers limit how deep messages nest."""
 
 _PAYLOADS = 3

@@ -13,10 +13,10 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from connector.core.changes import Changes
+from connector.core.message_classes import message_classes
 from connector.core.value_texts import PADDING, varints
 from connector.spanner.decoding.assembler import Fields, assembled, each
 from connector.spanner.decoding.chunks import strings
-from connector.spanner.decoding.message_class import Many, One, message_class
 from connector.spanner.decoding.mod_values import payloads
 from connector.spanner.decoding.mutable_walk import (
     mod_type,
@@ -28,28 +28,27 @@ from connector.spanner.decoding.mutable_walk import (
 _DATA_TAG = 1 << 3 | 2
 """Tag of the field data_change_record of a ChangeStreamRecord."""
 
-_Records = message_class(
-    "Records",
+_Records = message_classes(
     {
-        "Records": [("data_change_record", 1, Many("Data"))],
-        "Data": [
-            ("commit_timestamp", 1, "Timestamp"),
-            ("record_sequence", 2, One("string")),
-            ("server_transaction_id", 3, One("string")),
-            ("is_last_record_in_transaction_in_partition", 4, One("bool")),
-            ("table", 5, One("string")),
-            ("column_metadata", 6, bytes),
-            ("mods", 7, bytes),
-            ("mod_type", 8, One("int32")),
-            ("value_capture_type", 9, One("int32")),
-            ("number_of_records_in_transaction", 10, One("int32")),
-            ("number_of_partitions_in_transaction", 11, One("int32")),
-            ("transaction_tag", 12, One("string")),
-            ("is_system_transaction", 13, One("bool")),
-        ],
-        "Timestamp": [("seconds", 1, One("int64")), ("nanos", 2, One("int32"))],
-    },
-)
+        "Records": {"data_change_record": (1, "repeated Data")},
+        "Data": {
+            "commit_timestamp": (1, "Timestamp"),
+            "record_sequence": (2, "string"),
+            "server_transaction_id": (3, "string"),
+            "is_last_record_in_transaction_in_partition": (4, "bool"),
+            "table": (5, "string"),
+            "column_metadata": (6, "repeated bytes"),
+            "mods": (7, "repeated bytes"),
+            "mod_type": (8, "int32"),
+            "value_capture_type": (9, "int32"),
+            "number_of_records_in_transaction": (10, "int32"),
+            "number_of_partitions_in_transaction": (11, "int32"),
+            "transaction_tag": (12, "string"),
+            "is_system_transaction": (13, "bool"),
+        },
+        "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int32")},
+    }
+)["Records"]
 """Joined ChangeStreamRecords, parsed as one: here the data change record is a repeated field."""
 
 _ColumnMetadata = tuple[bytes, ...]

@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Value
 
+from connector.core.message_classes import message_classes
 from connector.core.records import (
     ColumnType,
     DataChangeRecord,
@@ -28,7 +29,6 @@ from connector.core.records import (
 )
 from connector.core.timestamps import SECOND
 from connector.core.value_texts import json_number
-from connector.spanner.decoding.message_class import message_class
 from connector.spanner.decoding.row_fields import (
     CACHED_TYPES,
     STRING,
@@ -41,9 +41,9 @@ from connector.spanner.decoding.row_fields import (
 
 _ChangeStreamRecord = types.ChangeStreamRecord.pb()
 _Data = types.ChangeStreamRecord.DataChangeRecord
-RawProtoRecord = message_class(
-    "Record", {"Record": [("data_change_record", 1, "Data")], "Data": [("column_metadata", 6, bytes)]}
-)
+RawProtoRecord = message_classes(
+    {"Record": {"data_change_record": (1, "Data")}, "Data": {"column_metadata": (6, "repeated bytes")}}
+)["Record"]
 """A ChangeStreamRecord whose column metadata stay bytes: they rarely change, and are the key of a cache."""
 
 _KINDS = {
@@ -53,7 +53,7 @@ _KINDS = {
     "partition_end_record": 4,
     "partition_event_record": 5,
 }
-_Kinds = message_class("Record", {"Record": [(name, number, bytes) for name, number in _KINDS.items()]})
+_Kinds = message_classes({"Record": {name: (number, "repeated bytes") for name, number in _KINDS.items()}})["Record"]
 """A ChangeStreamRecord with every record of each kind; the library's class keeps only the last one."""
 
 _MOD_TYPES = {number: name for name, number in _Data.pb().ModType.items() if number}

@@ -17,11 +17,11 @@ from google.protobuf.struct_pb2 import ListValue
 from connector.config.address import DatabaseAddress
 from connector.core.health.retries import Cause
 from connector.core.masking.rules import ColumnRules
+from connector.core.message_classes import message_classes
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import STREAMING_SQL, set_options
-from connector.spanner.decoding.message_class import message_class
 from connector.spanner.errors import CallAction, CallError, retried, snapshot_error
 from connector.spanner.snapshot.partitions import SnapshotPartition
 from connector.spanner.snapshot.queries import TableQuery
@@ -43,7 +43,7 @@ _KEPT = 4
 
 _ExecuteSqlRequest = types.ExecuteSqlRequest.pb()
 _ReadRequest = types.ReadRequest.pb()
-_ResumeToken = message_class("Message", {"Message": [("resume_token", 4, bytes)]})
+_ResumeToken = message_classes({"Message": {"resume_token": (4, "repeated bytes")}})["Message"]
 """A google.spanner.v1.PartialResultSet without anything but its resume token."""
 
 _Request = types.ExecuteSqlRequest | types.ReadRequest

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from google.protobuf.struct_pb2 import Value
 
 from connector.core.changes import Int64s
+from connector.core.message_classes import message_classes
 from connector.core.value_texts import (
     LIST_TAG,
     NULL_TAG,
@@ -26,10 +27,9 @@ from connector.core.value_texts import (
     value_fragments,
     varints,
 )
-from connector.spanner.decoding.message_class import message_class
 from connector.spanner.decoding.mutable_walk import json_value
 
-_ListValue = message_class("List", {"List": [("values", 1, bytes)]})
+_ListValue = message_classes({"List": {"values": (1, "repeated bytes")}})["List"]
 """A google.protobuf.ListValue whose values stay bytes; joined ones parse as their concatenation."""
 
 _COMMA = pa.scalar(b",", pa.binary())
