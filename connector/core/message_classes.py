@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 DescribedField = tuple[int, str]
 """A field's number, and its type as in a .proto file, such as ``int64``, ``repeated bytes`` or a message's name.
 
-``map T`` maps texts to T. The fields of a message that are ``oneof T`` are one oneof.
+``map T`` maps texts to T. The fields of a message that are ``oneof T`` are one oneof of its name.
 """
 
 _PACKAGE = "described"
@@ -52,7 +52,7 @@ def message_classes(
             elif label == "oneof":
                 added.oneof_index = 0
         if any(field.HasField("oneof_index") for field in message.field):
-            message.oneof_decl.add(name="oneof")
+            message.oneof_decl.add(name=name.lower())
     pool.Add(file)
     return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in messages}
 

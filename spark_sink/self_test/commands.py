@@ -114,22 +114,12 @@ class Running:
 
     def stop(self) -> Done:
         """Drains the command by SIGTERM, and waits for its end."""
-        self.process.send_signal(signal.SIGTERM)
-        self._wait()
+        self.end()
         return Done(self.process.returncode, b"", self.words())
 
     def end(self) -> None:
         """Ends the command, if it still runs."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self._wait()
-
-    def words(self) -> str:
-        """The last lines of its standard error, on one line."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        return " | ".join(line.strip() for line in lines[-3:]) or "it printed nothing"
-
-    def _wait(self) -> None:
+        self.process.send_signal(signal.SIGTERM)  # which does nothing to a process that has ended
         try:
             self.process.wait(_DRAIN)
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
@@ -137,3 +127,8 @@ class Running:
             self.process.wait()
             if isinstance(error, KeyboardInterrupt):
                 raise
+
+    def words(self) -> str:
+        """The last lines of its standard error, on one line."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return " | ".join(line.strip() for line in lines[-3:]) or "it printed nothing"

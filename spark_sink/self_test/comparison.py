@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from connector.core.timestamps import format_rfc3339, parse
@@ -14,35 +13,32 @@ Identity = tuple[int, str, tuple[object, ...]]
 """Commit timestamp, table and key of a mod; the workload changes no row twice in a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The requirements on events.
-
-    Attributes:
-        whole_rows: whether an update holds all columns, or at least those that changed.
-        ordered: whether events are in the order of the commits.
-        tags: whether transaction tags are compared; the official emulator keeps none.
-    """
-
-    whole_rows: bool = True
-    ordered: bool = False
-    tags: bool = True
-
-
 class HistoryComparison:
     """Compares the events of one change stream.
 
     Args:
         tables: by name.
         committed: in the order of the commits.
-        wanted: what is required.
+        whole_rows: whether an update holds all columns, or at least those that changed.
+        ordered: whether events are in the order of the commits.
+        tags: whether transaction tags are compared; the official emulator keeps none.
     """
 
-    def __init__(self, tables: Mapping[str, WorkloadTable], committed: Sequence[Committed], wanted: Wanted) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, WorkloadTable],
+        committed: Sequence[Committed],
+        *,
+        whole_rows: bool = True,
+        ordered: bool = False,
+        tags: bool = True,
+    ) -> None:
         self._tables = tables
         self._columns = {name: {column.name: column for column in table.columns} for name, table in tables.items()}
         self._committed = committed
-        self._wanted = wanted
+        self._whole_rows = whole_rows
+        self._ordered = ordered
+        self._tags = tags
 
     def differences(self, events: Iterable[Mapping[str, Any]]) -> list[str]:
         """The differences, a line each: none if every mod is there once, as it was committed, and nothing else is."""
@@ -55,7 +51,7 @@ class HistoryComparison:
             except (KeyError, TypeError, ValueError, ArithmeticError) as error:
                 found.append(f"event {number} cannot be read ({type(error).__name__})")
                 continue
-            if self._wanted.ordered and identity[0] < last:
+            if self._ordered and identity[0] < last:
                 found.append(f"order: {_name(*identity)} comes after a later commit")
             last = max(last, identity[0])
             held[identity].append(event)
@@ -91,7 +87,7 @@ class HistoryComparison:
         metadata = event["source_metadata"]
         if metadata["mod_type"] != mod.mod_type:
             return [f"different: {name}: its mod type is {metadata['mod_type']}"]
-        if self._wanted.tags and metadata["transaction_tag"] != transaction.tag:
+        if self._tags and metadata["transaction_tag"] != transaction.tag:
             return [
                 f"different: {name}: its transaction tag is {metadata['transaction_tag']!r}, not {transaction.tag!r}"
             ]
@@ -103,7 +99,7 @@ class HistoryComparison:
         needed: Iterable[str] = columns
         if mod.mod_type == DELETE:
             needed = ()
-        elif mod.mod_type == UPDATE and not self._wanted.whole_rows:
+        elif mod.mod_type == UPDATE and not self._whole_rows:
             needed = mod.changed
         wrong = [f"{name} is missing" for name in needed if name not in payload]
         for name, value in payload.items():

@@ -169,7 +169,7 @@ class TestDatabase:
         Raises:
             GoogleAPIError: Spanner refuses a transaction.
         """
-        limits = Limits(self.options.emulator_host is not None, 9 if self.dialect == "googlesql" else 6)
+        limits = Limits(self.options.is_emulated, 9 if self.dialect == "googlesql" else 6)
         planner = WorkloadPlanner(self.tables, Random(self.options.seed), limits)  # noqa: S311 - values, no secret
         for planned in planner.transactions():
             if planned.mods:

@@ -14,10 +14,10 @@ from connector.core.timestamps import format_rfc3339
 from connector.spool.storage.opening import open_store
 from spark_sink.errors import SinkError
 from spark_sink.self_test.commands import CommandError
-from spark_sink.self_test.comparison import HistoryComparison, Wanted
+from spark_sink.self_test.comparison import HistoryComparison
 from spark_sink.self_test.database import Leftovers
 from spark_sink.self_test.reading import StreamReading
-from spark_sink.self_test.report import Check, ProbeStatus
+from spark_sink.self_test.report import ProbeStatus
 from spark_sink.self_test.tables import WHOLE
 
 
@@ -44,9 +44,9 @@ class Delivering:
         config = self._delivered(name, {"type": "files", "path": path})
         if config is None:
             return
-        wanted = Wanted(tags=self.reading.tags)
         test = self.reading.test
-        found = HistoryComparison(test.tables, test.committed, wanted).differences(_events_below(path))
+        comparison = HistoryComparison(test.tables, test.committed, tags=self.reading.tags)
+        found = comparison.differences(_events_below(path))
         self.reading.compared(f"{name}: its events", found, sum(len(one.mods) for one in test.committed))
         self._verified(name, config)
 
@@ -76,7 +76,8 @@ class Delivering:
         if config is None:
             return
         if compare is None:
-            self._add(f"{name}: its rows", ProbeStatus.SKIPPED, "delivered, but this server runs no queries")
+            why = "delivered, but this server runs no queries"
+            self.reading.report.check(f"{name}: its rows", ProbeStatus.SKIPPED, why)
             return
         if mode in ("append-only", "changelog"):
             mods = sum(len(one.mods) for one in self.reading.test.committed)
@@ -99,16 +100,14 @@ class Delivering:
         try:
             done = self.reading.commands.run("run", config)
         except CommandError as error:
-            self._add(name, ProbeStatus.FAILED, str(error))
+            self.reading.report.check(name, ProbeStatus.FAILED, str(error))
             return None
         if done.code:
             self.reading.failed(name, done)
             return None
         reasons = sorted(set(_reasons(dead_letters)))
         if reasons:
-            self.reading.report.checks.append(
-                Check(f"{name}: dead letters", ProbeStatus.DIFFERENT, "rows were rejected", tuple(reasons))
-            )
+            self.reading.report.check(f"{name}: dead letters", ProbeStatus.DIFFERENT, "rows were rejected", reasons)
         return config
 
     def _verified(self, name: str, config: Path) -> None:
@@ -125,12 +124,8 @@ class Delivering:
         ]
         status = ProbeStatus.DIFFERENT if found or done.code else ProbeStatus.GOOD
         detail = f"{rows} rows at {report['at']}: {report['differing_rows']} differ"
-        self.reading.report.checks.append(
-            Check(f"{name}: verify", status, detail, tuple(found + report["notes"] if found else found))
-        )
-
-    def _add(self, name: str, status: ProbeStatus, detail: str) -> None:
-        self.reading.report.checks.append(Check(name, status, detail))
+        differences = [*found, *report["notes"]] if found else found
+        self.reading.report.check(f"{name}: verify", status, detail, differences)
 
 
 def _events_below(path: str) -> Iterator[Mapping[str, Any]]:

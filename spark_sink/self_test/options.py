@@ -90,6 +90,11 @@ class Options:
         return [*flags, *(text for name, value in given.items() if value for text in (name, value))]
 
     @property
+    def is_emulated(self) -> bool:
+        """True for the official emulator, which skips a transaction now and then, and keeps no tags."""
+        return self.emulator_host is not None
+
+    @property
     def is_omni(self) -> bool:
         """True for a server of Spanner Omni."""
         return self.edition == "omni"
@@ -114,12 +119,9 @@ class Options:
             lines.append(
                 f"makes tables {names.prefix}... in BigQuery's dataset {project}.{self.dataset}, and deletes them"
             )
-        emulated = self.emulator_host is not None
+        cost = "costs some cents of storage, load and queries, and uses the instance's nodes for some minutes"
         if self.is_omni and not self.dataset and not self.bucket:
-            return [*lines, "costs nothing: it uses a server of Spanner Omni for some minutes"]
-        lines.append(
-            "costs nothing: it runs against an emulator"
-            if emulated and not self.dataset and not self.bucket
-            else "costs some cents of storage, load and queries, and uses the instance's nodes for some minutes"
-        )
-        return lines
+            cost = "costs nothing: it uses a server of Spanner Omni for some minutes"
+        elif self.is_emulated and not self.dataset and not self.bucket:
+            cost = "costs nothing: it runs against an emulator"
+        return [*lines, cost]

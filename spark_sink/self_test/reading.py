@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ from connector.envelope.events import EventWriter
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from spark_sink.self_test.commands import CommandError, Done, Running, SelfTestCommands
-from spark_sink.self_test.comparison import HistoryComparison, Wanted
+from spark_sink.self_test.comparison import HistoryComparison
 from spark_sink.self_test.database import TestDatabase
-from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
+from spark_sink.self_test.report import Observation, ProbeStatus, SelfTestReport
 from spark_sink.self_test.tables import CHANGED, WHOLE
 from spark_sink.self_test.workload import Committed
 
@@ -86,25 +86,20 @@ class StreamReading:
         """The configuration of the daemon that reads a change stream."""
         return self.configured(f"live-{kind}", self.spool_of(kind), self.source(kind))
 
-    @property
-    def is_emulated(self) -> bool:
-        """True for the official emulator, which skips a transaction now and then, and keeps no tags."""
-        return self.test.options.emulator_host is not None
-
     def check_spool(self, kind: str, end: int) -> None:
         """Compares a spool with what was committed, and with a second read of the change stream (``audit``)."""
         differences = self._spool_differences(kind)
-        if differences and self.is_emulated and self._skipped(differences):
+        if differences and self.test.options.is_emulated and all(one.startswith("missing: ") for one in differences):
             self._read_again(kind, end)
             differences = self._spool_differences(kind)
         self.compared(f"daemon and spool of the stream {kind}", differences, _mods(self.test.committed))
         done = self.commands.run("audit", self._config_of(kind), "--json")
         if done.code == 0 or (done.code == 1 and done.out):  # an error has the code of findings, and no report
             node = json.loads(done.out)
-            found = tuple(json.dumps(one) for one in node["first_findings"])
+            found = map(json.dumps, node["first_findings"])
             status = ProbeStatus.GOOD if done.code == 0 else ProbeStatus.DIFFERENT
             detail = f"{node['transactions']} transactions, {node['findings']} findings"
-            self.report.checks.append(Check(f"audit of the spool of the stream {kind}", status, detail, found))
+            self.report.check(f"audit of the spool of the stream {kind}", status, detail, found)
         else:
             self.failed(f"audit of the spool of the stream {kind}", done)
 
@@ -119,10 +114,9 @@ class StreamReading:
             self.failed(name, done)
             return []
         events = [orjson.loads(line) for line in done.out.splitlines()]
-        wanted = Wanted(whole_rows=kind != CHANGED, ordered=True, tags=self.tags)
         tables, committed = self.test.history_of(kind)
-        found = HistoryComparison(tables, committed, wanted).differences(events)
-        self.compared(name, found, _mods(committed))
+        comparison = HistoryComparison(tables, committed, whole_rows=kind != CHANGED, ordered=True, tags=self.tags)
+        self.compared(name, comparison.differences(events), _mods(committed))
         return events
 
     def observe_events(self, events: list[Event], skew: float) -> None:
@@ -149,17 +143,17 @@ class StreamReading:
     @property
     def tags(self) -> bool:
         """True if the server keeps transaction tags; the emulator does not."""
-        return not self.is_emulated
+        return not self.test.options.is_emulated
 
     def compared(self, name: str, differences: list[str], count: int) -> None:
         """Adds the check of a comparison of ``count`` mods."""
         status = ProbeStatus.DIFFERENT if differences else ProbeStatus.GOOD
         detail = f"{len(differences)} differences" if differences else "every mod once, as it was committed"
-        self.report.checks.append(Check(name, status, f"{count} mods: {detail}", tuple(differences)))
+        self.report.check(name, status, f"{count} mods: {detail}", differences)
 
     def failed(self, name: str, done: Done) -> None:
         """Adds the check of a command that failed."""
-        self.report.checks.append(Check(name, ProbeStatus.FAILED, f"exit code {done.code}: {done.words}"))
+        self.report.check(name, ProbeStatus.FAILED, f"exit code {done.code}: {done.words}")
 
     def _spool_events(self, kind: str) -> Iterator[Event]:
         spool = Spool.at(self.spool_of(kind))
@@ -170,11 +164,8 @@ class StreamReading:
                     yield from map(orjson.loads, writer.lines(batch))
 
     def _spool_differences(self, kind: str) -> list[str]:
-        wanted = Wanted(ordered=True, tags=self.tags)
-        return HistoryComparison(self.test.tables, self.test.committed, wanted).differences(self._spool_events(kind))
-
-    def _skipped(self, differences: list[str]) -> bool:
-        return all(one.startswith("missing: ") for one in differences)
+        comparison = HistoryComparison(self.test.tables, self.test.committed, ordered=True, tags=self.tags)
+        return comparison.differences(self._spool_events(kind))
 
     def _read_again(self, kind: str, end: int) -> None:
         """Reads what a live query of the emulator has skipped: it returns everything to bounded queries."""
@@ -187,7 +178,7 @@ class StreamReading:
             raise CommandError(f"`spanner-cdc read` ended with {done.code}: {done.words}")
 
     def _saw(self, about: str, detail: str) -> None:
-        self.report.observations.append(Observation(about, SelfTestVerdict.SEEN, detail))
+        self.report.observations.append(Observation.seen(about, detail))
 
 
 def _mods(committed: Sequence[Committed]) -> int:
@@ -217,12 +208,10 @@ class Daemon:
         Raises:
             CommandError: it ended, or the watermark does not reach ``last``.
         """
-        self.running.until(self._reaches(last), f"the watermark has passed {format_rfc3339(last)}", _READ_PATIENCE)
+        what = f"the watermark has passed {format_rfc3339(last)}"
+        self.running.until(lambda: self._reaches(last), what, _READ_PATIENCE)
         return self.running.stop()
 
-    def _reaches(self, last: int) -> Callable[[], bool]:
-        def reached() -> bool:
-            latest = self.spool.latest()
-            return latest > 0 and self.spool.manifest(latest).watermark_high >= last
-
-        return reached
+    def _reaches(self, last: int) -> bool:
+        latest = self.spool.latest()
+        return latest > 0 and self.spool.manifest(latest).watermark_high >= last

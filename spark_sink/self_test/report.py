@@ -1,5 +1,6 @@
 """The report of a self-test: checks that pass or fail, and observations of the service."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -48,6 +49,16 @@ class Observation:
     verdict: SelfTestVerdict
     detail: str
 
+    @classmethod
+    def seen(cls, about: str, detail: str) -> "Observation":
+        """An observation for no assumption."""
+        return cls(about, SelfTestVerdict.SEEN, detail)
+
+    @classmethod
+    def not_probed(cls, about: str, why: str) -> "Observation":
+        """An assumption that was not probed."""
+        return cls(about, SelfTestVerdict.NOT_PROBED, why)
+
 
 @dataclass(slots=True)
 class SelfTestReport:
@@ -64,6 +75,10 @@ class SelfTestReport:
     observations: list[Observation] = field(default_factory=list)
     left_over: list[tuple[str, str]] = field(default_factory=list)
     error: str = ""
+
+    def check(self, name: str, status: ProbeStatus, detail: str, differences: Iterable[str] = ()) -> None:
+        """Adds a check."""
+        self.checks.append(Check(name, status, detail, tuple(differences)))
 
     @property
     def is_good(self) -> bool:

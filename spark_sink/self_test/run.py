@@ -30,7 +30,7 @@ from spark_sink.self_test.probes.change_stream import (
     refusals,
 )
 from spark_sink.self_test.reading import Event, StreamReading
-from spark_sink.self_test.report import Check, Observation, ProbeStatus, SelfTestReport, SelfTestVerdict
+from spark_sink.self_test.report import Observation, ProbeStatus, SelfTestReport
 from spark_sink.self_test.tables import CHANGED, KEYS, PLACED, WHOLE
 from spark_sink.self_test.tables import MUTABLE as MUTABLE_STREAM
 from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
@@ -88,8 +88,7 @@ class SelfTest:
         self.say("making tables and change streams")
         test = TestDatabase.make(self.options, self.names, left)
         report.observations += [
-            Observation(f"creating {name}", SelfTestVerdict.SEEN, f"refused: {words}")
-            for name, words in test.refused.items()
+            Observation.seen(f"creating {name}", f"refused: {words}") for name, words in test.refused.items()
         ]
         reading = StreamReading(test, SelfTestCommands(folder, self.program), folder, report)
         start = test.now()
@@ -100,7 +99,7 @@ class SelfTest:
             if self.options.with_spark:
                 self._deliver(reading, end, left)
             else:
-                report.checks.append(Check("sinks", ProbeStatus.SKIPPED, "--without-spark"))
+                report.check("sinks", ProbeStatus.SKIPPED, "--without-spark")
         report.observations.append(held.observation())
 
     def _check_environment(self) -> None:
@@ -110,14 +109,16 @@ class SelfTest:
             ConfigurationError: naming everything that is missing.
             SinkError: a destination cannot be reached.
         """
-        missing = []
-        if self.options.with_spark:
-            missing += _missing("spark", "sinks (or --without-spark)")
-        if self.options.dataset:
-            missing += _missing("bigquery", "--dataset")
-        if self.options.bucket:
-            missing += _missing("gcs", "--bucket")
-        if missing:
+        needed = (
+            ("spark", "sinks (or --without-spark)", self.options.with_spark),
+            ("bigquery", "--dataset", self.options.dataset),
+            ("gcs", "--bucket", self.options.bucket),
+        )
+        if missing := [
+            f"{what}: needs {installation(extra)}"
+            for extra, what, is_used in needed
+            if is_used and not is_installed(*EXTRAS[extra])
+        ]:
             raise ConfigurationError(missing)
         if self.options.with_spark:
             from spark_sink.session import need_java  # imports PySpark
@@ -157,13 +158,8 @@ class SelfTest:
                 found = reading.check_tail(kind, start, end)
                 events = found if kind == WHOLE else events
             else:
-                report.checks.append(
-                    Check(
-                        f"tail of the stream {kind}",
-                        ProbeStatus.SKIPPED,
-                        f"this server refuses it: {test.refused[kind]}",
-                    )
-                )
+                refused = f"this server refuses it: {test.refused[kind]}"
+                report.check(f"tail of the stream {kind}", ProbeStatus.SKIPPED, refused)
         if PLACED in test.streams:
             reading.check_tail(PLACED, start, end)
         reading.observe_events(events, skew)
@@ -236,7 +232,7 @@ class SelfTest:
         place = Place(target, dataset, f"{self.names.prefix}probe_", patience)
         why = why_no_queries(target)
         if why and not target.is_emulated:
-            delivering.reading.report.checks.append(Check("bigquery", ProbeStatus.FAILED, f"it runs no queries: {why}"))
+            delivering.reading.report.check("bigquery", ProbeStatus.FAILED, f"it runs no queries: {why}")
             return
         for mode in options.modes:
             self.say(f"delivering into BigQuery, mode {mode}")
@@ -248,14 +244,10 @@ class SelfTest:
             delivering.bigquery(mode, None if why else compare)
         seen = delivering.reading.report.observations
         if why:
-            seen.append(Observation("BigQuery's emulator", SelfTestVerdict.NOT_PROBED, f"it runs no queries: {why}"))
+            seen.append(Observation.not_probed("BigQuery's emulator", f"it runs no queries: {why}"))
             return
         self.say("probing BigQuery")
         seen += observed(place)
-
-
-def _missing(extra: str, what: str) -> list[str]:
-    return [] if is_installed(*EXTRAS[extra]) else [f"{what}: needs {installation(extra)}"]
 
 
 def _line(error: Exception) -> tuple[str, int]:

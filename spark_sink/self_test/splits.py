@@ -13,7 +13,7 @@ from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 
 from connector.core.timestamps import SECOND
 from spark_sink.self_test.errors import words_of
-from spark_sink.self_test.report import Observation, SelfTestVerdict
+from spark_sink.self_test.report import Observation
 
 _KEPT = 120
 """Seconds until Spanner may merge the splits again. Its own default is ten days."""
@@ -31,8 +31,8 @@ class AskedSplits:
 
     def observation(self) -> Observation:
         """The answer, word for word."""
-        verdict = SelfTestVerdict.SEEN if self.is_accepted else SelfTestVerdict.NOT_PROBED
-        return Observation("splits that are asked for by AddSplitPoints", verdict, self.answer)
+        observation = Observation.seen if self.is_accepted else Observation.not_probed
+        return observation("splits that are asked for by AddSplitPoints", self.answer)
 
 
 def ask_for_splits(

@@ -1,6 +1,6 @@
 """The tables and change streams of a self-test, in both dialects. Pure."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from spark_sink.self_test.options import Names
@@ -138,17 +138,13 @@ def stream_ddl(names: Names, kind: str, watched: tuple[WorkloadTable, ...], dial
         watched: the tables.
         dialect: the database's.
     """
-    options = dict(_stream_options(kind))
+    options = {"value_capture_type": "'OLD_AND_NEW_VALUES'" if kind == CHANGED else "'NEW_ROW'"}
+    if kind in (MUTABLE, PLACED):
+        options["partition_mode"] = "'MUTABLE_KEY_RANGE'"
+    if kind == PLACED:
+        options["per_placement_tvf"] = "true"
     columns = "()" if kind == KEYS else ""
     listed = ", ".join(f"{table.name}{columns}" for table in watched)
     texts = ", ".join(f"{name} = {value}" for name, value in options.items())
     keyword = "OPTIONS" if dialect == "googlesql" else "WITH"
     return f"CREATE CHANGE STREAM {names.of(kind)} FOR {listed} {keyword} ({texts})"
-
-
-def _stream_options(kind: str) -> Iterator[tuple[str, str]]:
-    yield "value_capture_type", "'OLD_AND_NEW_VALUES'" if kind == CHANGED else "'NEW_ROW'"
-    if kind in (MUTABLE, PLACED):
-        yield "partition_mode", "'MUTABLE_KEY_RANGE'"
-    if kind == PLACED:
-        yield "per_placement_tvf", "true"

@@ -64,69 +64,38 @@ def scalar(random: Random, kind: str, limits: Limits) -> Value:
     return _DRAW[kind](random, limits)
 
 
-def _bool(random: Random, _: Limits) -> Value:
-    return random.random() < 0.5
+def _special(limits: Limits) -> tuple[Value, ...]:
+    return () if limits.is_emulator else ("NaN", "Infinity", "-Infinity")
 
 
-def _int64(random: Random, _: Limits) -> Value:
-    return random.choice((*_INT64, str(random.randrange(-(10**12), 10**12))))
-
-
-def _float64(random: Random, limits: Limits) -> Value:
-    special = () if limits.is_emulator else ("NaN", "Infinity", "-Infinity")
-    values: tuple[Value, ...] = (*_FLOAT64, random.uniform(-1e9, 1e9), *special)
-    return random.choice(values)
-
-
-def _float32(random: Random, limits: Limits) -> Value:
-    special = () if limits.is_emulator else ("NaN", "Infinity", "-Infinity")
-    values: tuple[Value, ...] = (*_FLOAT32, _rounded(random.uniform(-1e6, 1e6)), *special)
-    return random.choice(values)
-
-
-def _numeric(random: Random, _: Limits) -> Value:
-    return random.choice((*_NUMERIC, f"{random.randrange(-(10**9), 10**9)}.{random.randrange(1, 10**6)}"))
-
-
-def _string(random: Random, _: Limits) -> Value:
-    return random.choice((*_STRING, "x" * random.randrange(1000), f"text-{random.randrange(10**6)}"))
-
-
-def _bytes(random: Random, _: Limits) -> Value:
-    return base64.b64encode(random.choice((*_BYTES, random.randbytes(20)))).decode()
-
-
-def _date(random: Random, _: Limits) -> Value:
-    day = f"{random.randrange(1900, 2100)}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
-    return random.choice((*_DATE, day))
+def _day(random: Random) -> str:
+    return f"{random.randrange(1900, 2100)}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
 
 
 def _timestamp(random: Random, limits: Limits) -> Value:
-    day = f"{random.randrange(1900, 2100)}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
+    day = _day(random)
     fraction = "" if limits.is_emulator else f".{random.randrange(10**limits.digits):0{limits.digits}}"
     return random.choice((f"{day}T12:34:56{fraction}Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"))
 
 
-def _json(random: Random, _: Limits) -> Value:
-    return random.choice((*_JSON, json.dumps({"n": random.randrange(10**6)})))
-
-
-def _uuid(random: Random, _: Limits) -> Value:
-    return str(uuid.UUID(int=random.getrandbits(128), version=4))
-
-
 _DRAW: dict[str, Callable[[Random, Limits], Value]] = {
-    "BOOL": _bool,
-    "INT64": _int64,
-    "FLOAT32": _float32,
-    "FLOAT64": _float64,
-    "NUMERIC": _numeric,
-    "STRING": _string,
-    "BYTES": _bytes,
-    "DATE": _date,
+    "BOOL": lambda random, _: random.random() < 0.5,
+    "INT64": lambda random, _: random.choice((*_INT64, str(random.randrange(-(10**12), 10**12)))),
+    "FLOAT32": lambda random, limits: random.choice(
+        (*_FLOAT32, _rounded(random.uniform(-1e6, 1e6)), *_special(limits))
+    ),
+    "FLOAT64": lambda random, limits: random.choice((*_FLOAT64, random.uniform(-1e9, 1e9), *_special(limits))),
+    "NUMERIC": lambda random, _: random.choice(
+        (*_NUMERIC, f"{random.randrange(-(10**9), 10**9)}.{random.randrange(1, 10**6)}")
+    ),
+    "STRING": lambda random, _: random.choice(
+        (*_STRING, "x" * random.randrange(1000), f"text-{random.randrange(10**6)}")
+    ),
+    "BYTES": lambda random, _: base64.b64encode(random.choice((*_BYTES, random.randbytes(20)))).decode(),
+    "DATE": lambda random, _: random.choice((*_DATE, _day(random))),
     "TIMESTAMP": _timestamp,
-    "JSON": _json,
-    "UUID": _uuid,
+    "JSON": lambda random, _: random.choice((*_JSON, json.dumps({"n": random.randrange(10**6)}))),
+    "UUID": lambda random, _: str(uuid.UUID(int=random.getrandbits(128), version=4)),
 }
 
 

@@ -77,7 +77,8 @@ class WorkloadPlanner:
         """Every transaction; each must be committed before the next is requested."""
         by_end = {name.rpartition("_")[2]: table for name, table in self.tables.items()}
         types, parents, children, keyed = (by_end[name] for name in ("types", "parents", "children", "keyed"))
-        yield self._done([self._null_row(types), *(self._insert(types, (str(n),)) for n in range(2, 9))])
+        nulls = self._inserted(types, ("1",), {column.name: None for column in types.values})
+        yield self._done([nulls, *(self._insert(types, (str(n),)) for n in range(2, 9))])
         family = [self._insert(parents, (str(n),)) for n in range(1, 5)]
         family += [self._insert(children, (str(n), str(line))) for n in range(1, 5) for line in range(3)]
         yield self._done([*family, *self._insert_some(keyed, 4)], TAG)
@@ -125,9 +126,6 @@ class WorkloadPlanner:
                 taken |= named
                 mods += made
         return mods
-
-    def _null_row(self, table: WorkloadTable) -> WorkloadMod:
-        return self._inserted(table, ("1",), {column.name: None for column in table.values})
 
     def _insert(self, table: WorkloadTable, key: Key) -> WorkloadMod:
         return self._inserted(

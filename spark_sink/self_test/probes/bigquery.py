@@ -9,12 +9,12 @@ from uuid import uuid4
 import orjson
 from google.api_core.exceptions import GoogleAPIError
 from google.auth.exceptions import GoogleAuthError
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
+from connector.envelope.opencdc_protobuf import varint
 from spark_sink.errors import SinkError
 from spark_sink.self_test.report import Observation, SelfTestVerdict
 from spark_sink.sinks.bigquery.client import BigQueryClient, connected
-from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
+from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN, message_type
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget, Field
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 
@@ -25,7 +25,7 @@ _ERRORS = (SinkError, GoogleAPIError, GoogleAuthError, OSError)
 _STREAMS = 150
 _COLUMNS = 899
 _POLL = 1.0
-_ID, _NAME = Field("id", "INT64"), Field("name", "STRING")
+_ID, _NAME, _CHANGE = Field("id", "INT64"), Field("name", "STRING"), Field("_CHANGE_TYPE", "STRING")
 
 
 class RefutedError(Exception):
@@ -86,17 +86,15 @@ class Place:
         """Writes the table's rows."""
         return BigQueryWriter(self.target, table, patience=self.patience)
 
+    def append(self, table: BigQueryTable, *rows: tuple[int, str | None], change: str = "") -> None:
+        """Appends rows to the default stream; with the type of a change BigQuery merges them."""
+        writer = self.writer(table)
+        message = message_type("Row", (*table.fields, _CHANGE) if change else table.fields)
+        _all_taken(writer.append(writer.default_stream, message, [_row(*row, change) for row in rows]))
+
     def upsert(self, table: BigQueryTable, *rows: tuple[int, str]) -> None:
         """Sends changes that BigQuery merges."""
-        writer = self.writer(table)
-        encoded = [_row(number, name, change="UPSERT") for number, name in rows]
-        _all_taken(writer.append(writer.default_stream, _message(merged=True), encoded))
-
-    def append(self, table: BigQueryTable, *rows: tuple[int, str]) -> None:
-        """Appends rows to the default stream."""
-        writer = self.writer(table)
-        encoded = [_row(number, name) for number, name in rows]
-        _all_taken(writer.append(writer.default_stream, _message(), encoded))
+        self.append(table, *rows, change="UPSERT")
 
 
 def _all_taken(rejected: list[tuple[int, str]]) -> None:
@@ -154,8 +152,7 @@ def _renamed(place: Place) -> str:
     place.query("ALTER TABLE {} RENAME COLUMN name TO name_before", table)
     place.client.add_columns(table, [Field("name", "BYTES")])
     newer = BigQueryTable("renamed", table.dataset, table.name, (), (_ID, Field("name", "BYTES")), (), ())
-    writer = place.writer(newer)
-    _all_taken(writer.append(writer.default_stream, _message(name="bytes"), [_row(2, "b")]))
+    place.append(newer, (2, "b"))
     place.until("SELECT CAST(COUNT(name) AS STRING) FROM {}", table, ["1"])
     return "the name is free at once, for another type"
 
@@ -199,7 +196,7 @@ def _many_streams(place: Place) -> str:
     writer = place.writer(table)
     streams = [writer.create_pending() for _ in range(_STREAMS)]
     for number, stream in enumerate(streams):
-        _all_taken(writer.append(stream, _message(), [_row(number, "x")], 0))
+        _all_taken(writer.append(stream, message_type("Row", table.fields), [_row(number, "x")], 0))
         writer.finalize(stream)
     writer.commit(streams, entry="a self-test")
     place.until("SELECT CAST(COUNT(*) AS STRING) FROM {}", table, [str(_STREAMS)])
@@ -246,11 +243,11 @@ def _large_row(place: Place) -> str:
 
 def _new_column(place: Place) -> str:
     table = place.table("widened", _ID)
-    writer = place.writer(BigQueryTable("widened", table.dataset, table.name, (), (_ID, _NAME), (), ()))
-    _all_taken(place.writer(table).append(writer.default_stream, _message(fields=1), [_row(1, None)]))
+    wider = BigQueryTable("widened", table.dataset, table.name, (), (_ID, _NAME), (), ())
+    place.append(table, (1, None))
     place.client.add_columns(table, [_NAME])
     began = time.monotonic()
-    _all_taken(writer.append(writer.default_stream, _message(), [_row(2, "x")]))
+    place.append(wider, (2, "x"))
     return f"after {time.monotonic() - began:.1f} s"
 
 
@@ -291,24 +288,19 @@ NOT_PROBED = (
 def observed(place: Place) -> Iterator[Observation]:
     """Every assumption: confirmed, refuted or not probed. What an emulator does says nothing of the service."""
     for about, probe in _PROBES:
-        yield _of_emulator(place, about, probe) if place.target.is_emulated else _of_service(place, about, probe)
+        yield _observation(place, about, probe)
     for about, why in NOT_PROBED:
-        yield Observation(f"BigQuery: {about}", SelfTestVerdict.NOT_PROBED, why)
+        yield Observation.not_probed(f"BigQuery: {about}", why)
 
 
-def _of_service(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
+def _observation(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
     try:
-        return Observation(f"BigQuery: {about}", SelfTestVerdict.CONFIRMED, probe(place))
+        verdict, answer, detail = SelfTestVerdict.CONFIRMED, "yes", probe(place)
     except (RefutedError, *_ERRORS) as error:
-        return Observation(f"BigQuery: {about}", SelfTestVerdict.REFUTED, _words(error))
-
-
-def _of_emulator(place: Place, about: str, probe: Callable[[Place], str]) -> Observation:
-    name = f"BigQuery's emulator: {about}"
-    try:
-        return Observation(name, SelfTestVerdict.SEEN, f"yes: {probe(place)}")
-    except (RefutedError, *_ERRORS) as error:
-        return Observation(name, SelfTestVerdict.SEEN, f"no: {_words(error)}")
+        verdict, answer, detail = SelfTestVerdict.REFUTED, "no", _words(error)
+    if place.target.is_emulated:
+        return Observation.seen(f"BigQuery's emulator: {about}", f"{answer}: {detail}")
+    return Observation(f"BigQuery: {about}", verdict, detail)
 
 
 def _words(error: BaseException) -> str:
@@ -324,33 +316,12 @@ def why_no_queries(target: BigQueryTarget) -> str:
     return ""
 
 
-def _message(*, merged: bool = False, name: str = "string", fields: int = 2) -> DescriptorProto:
-    """The message of a row: ``id``, ``name``, and BigQuery's pseudo columns if it merges changes."""
-    kinds = {
-        "id": FieldDescriptorProto.TYPE_INT64,
-        "name": FieldDescriptorProto.TYPE_BYTES if name == "bytes" else FieldDescriptorProto.TYPE_STRING,
-        "_CHANGE_TYPE": FieldDescriptorProto.TYPE_STRING,
-    }
-    message = DescriptorProto(name="Row")
-    for number, (field_name, kind) in enumerate(list(kinds.items())[: 3 if merged else fields], 1):
-        message.field.add(name=field_name, number=number, type=kind, label=FieldDescriptorProto.LABEL_OPTIONAL)
-    return message
-
-
 def _row(number: int, name: str | None, change: str = "") -> bytes:
-    """A row of that message, encoded."""
-    encoded = b"\x08" + _varint(number)
+    """The message of a row: ``id``, ``name``, and the type of its change."""
+    encoded = b"\x08" + varint(number)
     if name is not None:
-        encoded += b"\x12" + _varint(len(name.encode())) + name.encode()
-    return encoded + (b"\x1a" + _varint(len(change)) + change.encode() if change else b"")
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
+        encoded += b"\x12" + varint(len(name.encode())) + name.encode()
+    return encoded + (b"\x1a" + varint(len(change)) + change.encode() if change else b"")
 
 
 def delete_tables(target: BigQueryTarget, dataset: str, names: Sequence[str]) -> None:

@@ -172,17 +172,17 @@ async def bounded_queries(asking: Asking, range_: ProbedRange) -> list[Observati
     """Observes queries over the past: the initial one, one that ends, and one of a single timestamp."""
     initial, answers = await asking.ask_all(range_.start, range_.end)
     seen = [
-        _seen(
+        Observation.seen(
             f"the initial query ({asking.mode})",
             f"{len(initial.children)} partitions in {initial.kinds}; it ended with {initial.ended}",
         )
     ]
     if not answers:
-        return [*seen, _not_probed("queries that end at end_timestamp", "there are no partitions")]
+        return [*seen, Observation.not_probed("queries that end at end_timestamp", "there are no partitions")]
     with_children = [one for one in answers.values() if one.children]
     at_end = sum(any(start > range_.end for _, start in one.children) for one in with_children)
     seen.append(
-        _seen(
+        Observation.seen(
             f"queries that end at end_timestamp ({asking.mode})",
             f"{len(with_children)} of {len(answers)} returned child partitions records, {at_end} of them partitions"
             f" that start after the end; ended with: {_counted(one.ended for one in answers.values())}",
@@ -190,7 +190,7 @@ async def bounded_queries(asking: Asking, range_: ProbedRange) -> list[Observati
     )
     lasts = [one.records[-1][1] for one in answers.values() if one.records]
     kinds = _counted(f"{type(one).__name__} {_place(timestamp_of(one), range_.end)} the end" for one in lasts)
-    seen.append(_seen(f"the last record of such a query ({asking.mode})", kinds or "there are no records"))
+    seen.append(Observation.seen(f"the last record of such a query ({asking.mode})", kinds or "there are no records"))
     holders = [token for token, one in answers.items() if any(r.commit_timestamp == range_.commit for r in one.data)]
     if holders:
         seen.append(await _inclusive(asking, holders[0], range_.commit))
@@ -208,7 +208,7 @@ async def _inclusive(asking: Asking, token: str, commit: int) -> Observation:
     ):
         answer = await asking.ask(start, end, token=token)
         if answer.ended != "OK":
-            return _not_probed(about, f"a query from {format_rfc3339(start)} ended with {answer.ended}")
+            return Observation.not_probed(about, f"a query from {format_rfc3339(start)} ended with {answer.ended}")
         if any(one.commit_timestamp == commit for one in answer.data):
             if name == "both":
                 return Observation(
@@ -226,7 +226,9 @@ async def heartbeats(asking: Asking, now: int) -> Observation:
     about = f"heartbeats asked each {HEARTBEAT / SECOND:g} s ({asking.mode})"
     initial = await asking.ask(now, now)
     if not initial.children:
-        return _not_probed(about, f"the initial query returned {initial.kinds}, and ended with {initial.ended}")
+        return Observation.not_probed(
+            about, f"the initial query returned {initial.kinds}, and ended with {initial.ended}"
+        )
     waiting, beats, answer = initial.children, list[tuple[float, int]](), initial
     began = time.monotonic()
     while waiting and len(beats) < 2 and (left := WATCHED - (time.monotonic() - began)) > 0:
@@ -236,10 +238,10 @@ async def heartbeats(asking: Asking, now: int) -> Observation:
         beats = [(at, one.timestamp) for at, one in answer.records if isinstance(one, HeartbeatRecord)]
         waiting += answer.children
     if len(beats) < 2:
-        return _seen(about, f"{len(beats)} within {WATCHED:g} s; the query: {answer.ended}")
+        return Observation.seen(about, f"{len(beats)} within {WATCHED:g} s; the query: {answer.ended}")
     apart = [after - before for (before, _), (after, _) in pairwise(beats)]
     stamps = [(after - before) / SECOND for (_, before), (_, after) in pairwise(beats)]
-    return _seen(
+    return Observation.seen(
         about,
         f"{len(beats)} within {WATCHED:g} s, {min(apart):.1f} to {max(apart):.1f} s apart; their timestamps"
         f" {min(stamps):.1f} to {max(stamps):.1f} s apart",
@@ -257,9 +259,9 @@ async def refusals(asking: Asking, range_: ProbedRange, now: int) -> list[Observ
         ("a heartbeat of 10 ms", now, SECOND // 100),
     ):
         answer = await asking.ask(start, start, heartbeat=heartbeat, seconds=5.0)
-        seen.append(_seen(about, answer.ended if answer.ended != "OK" else f"accepted: {answer.kinds}"))
+        seen.append(Observation.seen(about, answer.ended if answer.ended != "OK" else f"accepted: {answer.kinds}"))
     answer = await asking.ask(now, now, token="not-a-token", seconds=5.0)  # noqa: S106 - a partition token
-    seen.append(_seen("an unknown partition token", answer.ended))
+    seen.append(Observation.seen("an unknown partition token", answer.ended))
     return seen
 
 
@@ -272,7 +274,7 @@ async def keys_only(asking: Asking, range_: ProbedRange) -> Observation:
         f"{one.mod_type} with {', '.join(column.name for column in one.column_types) or 'no columns'}"
         for one in records
     ]
-    return _seen(about, "; ".join(texts) or "no data change records")
+    return Observation.seen(about, "; ".join(texts) or "no data change records")
 
 
 class HeldQuery:
@@ -284,21 +286,21 @@ class HeldQuery:
     def __init__(self, asking: Asking, now: int) -> None:
         self._asking = asking
         self._now = now
-        self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
         self._answer = ProbeAnswer()
         self._held = 0.0
 
     @contextmanager
     def held(self) -> Iterator["HeldQuery"]:
         """Holds it while the context is open."""
-        thread = threading.Thread(target=self._run, name="held query", daemon=True)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(self._hold())
+        thread = threading.Thread(target=self._run, args=(loop, task), name="held query", daemon=True)
         thread.start()
         try:
             yield self
         finally:
             with suppress(RuntimeError):  # it has ended by itself, and closed its loop
-                self._loop.call_soon_threadsafe(self._cancel)
+                loop.call_soon_threadsafe(task.cancel)
             thread.join(_CANCELLED)
 
     def observation(self) -> Observation:
@@ -308,26 +310,21 @@ class HeldQuery:
         silence = max(after - before for before, after in pairwise(arrivals))
         held = f"open for {self._held:.0f} s, of which {silence:.0f} s without a message"
         if self._answer.ended != "still open":
-            return _seen(about, f"{held}; it ended with {self._answer.ended}, {self._answer.kinds}")
+            return Observation.seen(about, f"{held}; it ended with {self._answer.ended}, {self._answer.kinds}")
         if silence < PINGED_AFTER:
-            return _not_probed(about, f"{held}; the first ping comes after {PINGED_AFTER:.0f} s of silence")
-        return _seen(about, f"{held}; it stayed open until the self-test closed it")
+            return Observation.not_probed(about, f"{held}; the first ping comes after {PINGED_AFTER:.0f} s of silence")
+        return Observation.seen(about, f"{held}; it stayed open until the self-test closed it")
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    def _run(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+        asyncio.set_event_loop(loop)
         began = time.monotonic()
         try:
-            self._task = self._loop.create_task(self._hold())
-            self._loop.run_until_complete(self._task)
+            loop.run_until_complete(task)
         except asyncio.CancelledError:
             pass
         finally:
             self._held = time.monotonic() - began
-            self._loop.close()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+            loop.close()
 
     async def _hold(self) -> None:
         initial = await self._asking.ask(self._now, self._now)
@@ -343,14 +340,6 @@ class HeldQuery:
             seconds=_HELD,
             into=self._answer,
         )
-
-
-def _seen(about: str, detail: str) -> Observation:
-    return Observation(about, SelfTestVerdict.SEEN, detail)
-
-
-def _not_probed(about: str, detail: str) -> Observation:
-    return Observation(about, SelfTestVerdict.NOT_PROBED, detail)
 
 
 def _place(timestamp: int, end: int) -> str:

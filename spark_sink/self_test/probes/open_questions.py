@@ -10,7 +10,7 @@ from connector.core.dialects import MUTABLE
 from connector.core.records import PartitionEventRecord
 from connector.core.timestamps import SECOND, format_rfc3339
 from spark_sink.self_test.probes.change_stream import Asking, ProbeAnswer, ProbedRange
-from spark_sink.self_test.report import Observation, SelfTestVerdict
+from spark_sink.self_test.report import Observation
 
 QUICK = SECOND // 10
 """A heartbeat that is shorter than the documented minimum of one second, and is in use."""
@@ -56,9 +56,8 @@ async def after_splits(asking: Asking, range_: ProbedRange, at: int) -> Observat
         for _, record in answer.records:
             if isinstance(record, PartitionEventRecord) and record.commit_timestamp >= at:
                 moves["in" if record.moves_in else "out"] += 1
-    return Observation(
+    return Observation.seen(
         f"after AddSplitPoints ({asking.mode})",
-        SelfTestVerdict.SEEN,
         f"from {format_rfc3339(at)} on: {len(started)} of {len(answers)} partitions start, {moves['in']} events"
         f" of keys that move in and {moves['out']} of keys that move out",
     )
@@ -67,4 +66,4 @@ async def after_splits(asking: Asking, range_: ProbedRange, at: int) -> Observat
 def _answered(about: str, answer: ProbeAnswer) -> Observation:
     is_taken = answer.ended in ("OK", "still open")
     detail = f"accepted: {answer.kinds}; it is {answer.ended}" if is_taken else answer.ended
-    return Observation(about, SelfTestVerdict.SEEN, detail)
+    return Observation.seen(about, detail)

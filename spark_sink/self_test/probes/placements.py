@@ -14,7 +14,7 @@ from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import find_change_stream
 from spark_sink.self_test.errors import words_of
 from spark_sink.self_test.probes.change_stream import Asking, ProbeAnswer
-from spark_sink.self_test.report import Observation, SelfTestVerdict
+from spark_sink.self_test.report import Observation
 
 _PLACEMENTS = "SELECT placement_name, is_default FROM information_schema.placements"
 _FUNCTIONS = "SELECT routine_name, routine_type FROM information_schema.routines"
@@ -56,7 +56,7 @@ async def plain_function(asking: Asking, now: int) -> Observation:
 
 def no_functions(why: str) -> Observation:
     """The one line for a server on which no function of a placement can be asked."""
-    return Observation(_OF_PLACEMENTS, SelfTestVerdict.NOT_PROBED, why)
+    return Observation.not_probed(_OF_PLACEMENTS, why)
 
 
 async def functions(asking: Asking, now: int) -> list[Observation]:
@@ -115,5 +115,4 @@ def _answered(about: str, answer: ProbeAnswer) -> Observation:
 
 
 def _seen(about: str, found: list[str] | str) -> Observation:
-    detail = found if isinstance(found, str) else "; ".join(found) or "none"
-    return Observation(about, SelfTestVerdict.SEEN, detail)
+    return Observation.seen(about, found if isinstance(found, str) else "; ".join(found) or "none")

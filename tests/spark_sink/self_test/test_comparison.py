@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_sink.self_test.comparison import HistoryComparison, Wanted
+from spark_sink.self_test.comparison import HistoryComparison
 from spark_sink.self_test.workload import DELETE, Committed
 from tests.spark_sink.self_test.planned import TABLES, events, workload
 
@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def differences(committed: list[Committed], found: Events, **wanted: bool) -> list[str]:
-    return HistoryComparison(TABLES, committed, Wanted(**wanted)).differences(found)
+    return HistoryComparison(TABLES, committed, **wanted).differences(found)
 
 
 @settings(max_examples=10)
