@@ -74,6 +74,6 @@ class SchemaService:
             why = why.replace(secret, "...")
         return " ".join(why.split())
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Closes the connection."""
         await self._channel.close()

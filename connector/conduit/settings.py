@@ -113,31 +113,15 @@ def configured(settings: Mapping[str, str], *, offered: bool) -> tuple[Config, S
     Raises:
         ConfigurationError: naming every fault, by setting.
     """
+    wanted = [name for name in (_KEYS, _PAYLOADS) if _truth(settings.get(name, ""))]
+    errors = [] if offered else [f"{name}: this Conduit has no schema service" for name in wanted]
     try:
         config = configuration_of(settings)
     except ConfigurationError as error:
-        try:
-            schemas_of(settings, offered=offered)
-        except ConfigurationError as other:
-            raise ConfigurationError([*error.errors, *other.errors]) from None
-        raise
-    return config, schemas_of(settings, offered=offered)
-
-
-def schemas_of(settings: Mapping[str, str], *, offered: bool) -> Schemas:
-    """The schemas that a pipeline's settings switch on.
-
-    Args:
-        settings: the settings.
-        offered: whether Conduit has a schema service.
-
-    Raises:
-        ConfigurationError: it has none, and something is to be encoded.
-    """
-    wanted = [name for name in (_KEYS, _PAYLOADS) if _truth(settings.get(name, ""))]
-    if wanted and not offered:
-        raise ConfigurationError([f"{name}: this Conduit has no schema service" for name in wanted])
-    return Schemas(keys=_KEYS in wanted, payloads=_PAYLOADS in wanted)
+        raise ConfigurationError([*error.errors, *errors]) from None
+    if errors:
+        raise ConfigurationError(errors)
+    return config, Schemas(keys=_KEYS in wanted, payloads=_PAYLOADS in wanted)
 
 
 def _truth(text: str) -> bool | None:

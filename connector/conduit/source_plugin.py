@@ -10,7 +10,7 @@ before, so the reader waits, and holds Spanner back.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import NoReturn, Protocol
 
 import grpc
@@ -169,17 +169,11 @@ class SourcePlugin:
         async with self._schema_service() as service:
             await read_unspooled(config.source, sender, stop, resumed=resumed)
 
-    @asynccontextmanager
-    async def _schema_service(self) -> AsyncIterator[SchemaService | None]:
+    def _schema_service(self) -> AbstractAsyncContextManager[SchemaService | None]:
         """Conduit's schema service; None where nothing is to be encoded."""
         if self._utilities is None or not self._schemas:
-            yield None
-            return
-        service = SchemaService(self._utilities)
-        try:
-            yield service
-        finally:
-            await service.close()
+            return nullcontext()
+        return aclosing(SchemaService(self._utilities))
 
     async def _acknowledge(self, requests: AsyncIterator[Message]) -> None:
         async for request in requests:

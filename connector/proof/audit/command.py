@@ -4,9 +4,9 @@ It is a second reader: bounded queries, whose end is in the past, in one process
 lock, writes nothing, and registers no consumer; the daemon of the spool may run meanwhile.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from connector.config.loading import Config, load, validated
 from connector.config.sections import SourceConfig
@@ -15,7 +15,7 @@ from connector.core.late_records import LateReport
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
 from connector.errors import ConfigurationError, DataLostError, SpoolError
 from connector.log import Log, terminal
-from connector.proof.audit.comparing_sink import AuditTotals, ComparingSink
+from connector.proof.audit.comparing_sink import ComparingSink
 from connector.proof.audit.findings import AuditFindings, Kind
 from connector.proof.audit.spans import CommitSpan, parse_share, sampled, without
 from connector.proof.audit.spool_rows import AuditedSpool
@@ -77,7 +77,7 @@ class AuditReport:
     request: AuditRequest
     span: CommitSpan
     spans: list[CommitSpan]
-    totals: AuditTotals
+    findings: AuditFindings
     notes: list[str]
     gaps: list[GapRecord]
     late: LateReport
@@ -85,11 +85,6 @@ class AuditReport:
     pruned: int = 0
     incomplete: int = 0
     reached: int | None = None
-
-    @property
-    def findings(self) -> AuditFindings:
-        """The findings so far."""
-        return self.totals.findings
 
     def to_json(self) -> dict[str, object]:
         """For ``--json``."""
@@ -105,8 +100,8 @@ class AuditReport:
             "notes": self.notes,
             "epochs": self.epochs,
             "pruned_epochs": self.pruned,
-            "transactions": self.totals.transactions,
-            "mods": self.totals.mods,
+            "transactions": found.transactions,
+            "mods": found.mods,
             "incomplete_in_spanner": self.incomplete,
             "gaps": [gap.model_dump(mode="json") for gap in self.gaps],
             "late_records": late.count,
@@ -137,7 +132,7 @@ class AuditReport:
             lines.append(f"note: Spanner returned {self.incomplete} transactions without all of their records")
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in sorted(found.counts.items()))
         share = f", {len(self.spans)} spans drawn as {self.request.sample}" if self.request.sample else ""
-        compared = f"{self.totals.transactions} transactions, {self.totals.mods} mods in {self.epochs} epochs"
+        compared = f"{found.transactions} transactions, {found.mods} mods in {self.epochs} epochs"
         if self.reached is None:
             return "\n".join([*lines, "nothing was compared"])
         lines.append(
@@ -189,7 +184,7 @@ def audit_request(
             raise ConfigurationError(
                 [f"the spool at {target} is written with source.columns: audit its configuration file, not its path"]
             )
-        config = _config_of(header)
+        config = validated({"source": header.source.model_dump()})
     more = {name: value for name, value in given.items() if value is not None}
     quiet: dict[str, object] = {"rpc_priority": rpc_priority, "workers": 1, "late_records": "stop"}
     if not knows:
@@ -219,10 +214,6 @@ def _header(spool: Spool) -> SpoolHeader:
         ) from None
 
 
-def _config_of(header: SpoolHeader) -> Config:
-    return validated({"source": header.source.model_dump()})
-
-
 async def audit(request: AuditRequest, stop: StopRequest, *, planned: Callable[[AuditReport], None]) -> None:
     """Compares the spool with its change stream, until the range's end or until ``stop``.
 
@@ -237,13 +228,11 @@ async def audit(request: AuditRequest, stop: StopRequest, *, planned: Callable[[
         DataLostError: Spanner retains nothing of the range, or no longer retains what is to be read next.
         SpannerCdcError: one clear line.
     """
-    totals, metrics = AuditTotals(), ReaderMetrics()
+    findings, metrics = AuditFindings(), ReaderMetrics()
     async with opened(request.source, started=True) as stream:
         request.header.check_placements(stream.placements, request.spool.path)
-        spool = await in_thread(
-            functools.partial(AuditedSpool, request.spool, request.header, stream.filter, totals.findings)
-        )
-        report = await _planned(request, stream, spool, totals)
+        spool = await in_thread(partial(AuditedSpool, request.spool, request.header, stream.filter, findings))
+        report = await _planned(request, stream, spool, findings)
         planned(report)
         _log.info(
             "auditing",
@@ -270,7 +259,7 @@ async def _compare(
     stop: StopRequest,
 ) -> None:
     """Reads and compares a span."""
-    sink = ComparingSink(stream.source, tuple(stream.stream.tables), stream.filter, spool.rows(span), report.totals)
+    sink = ComparingSink(stream.source, tuple(stream.stream.tables), stream.filter, spool.rows(span), report.findings)
     what = await stream.range_from(span.start, span.end, was_read=True)
     async with (
         stream.scheduler(what, sink, seal_interval=_SEAL_INTERVAL, metrics=metrics) as scheduler,
@@ -284,18 +273,20 @@ async def _compare(
             report.incomplete = metrics.incomplete_transactions
 
 
-async def _planned(request: AuditRequest, stream: OpenStream, spool: AuditedSpool, totals: AuditTotals) -> AuditReport:
+async def _planned(
+    request: AuditRequest, stream: OpenStream, spool: AuditedSpool, findings: AuditFindings
+) -> AuditReport:
     """The range and the spans that are audited, in a report that is still empty."""
     span, notes = _requested(request, stream, spool)
     span = await _retained(span, stream, notes)
-    known, late = await in_thread(functools.partial(_gaps_and_late, request.spool))
+    known, late = await in_thread(partial(_gaps_and_late, request.spool))
     inside = [gap for gap in known if gap.watermark_low < span.end and gap.watermark_high >= span.start]
     spans = [span]
     for gap in inside:
         spans = list(without(spans, gap.watermark_low, gap.watermark_high))
     if request.sample is not None:
         spans = sampled(spans, parse_share(request.sample), str(request.header.source))
-    return AuditReport(request, span, spans, totals, notes, inside, late)
+    return AuditReport(request, span, spans, findings, notes, inside, late)
 
 
 def _gaps_and_late(spool: Spool) -> tuple[tuple[GapRecord, ...], LateReport]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,24 +17,10 @@ from connector.proof.audit.comparison import differences
 from connector.proof.audit.findings import AuditFindings
 from connector.proof.audit.rows import ComparableRows
 from connector.proof.audit.spool_rows import SpanRows
+from connector.threads import in_thread
 
 SLICE_BYTES = 4 * 1024 * 1024
 """Bytes of records that are compared at once."""
-
-
-@dataclass(slots=True)
-class AuditTotals:
-    """Totals of what was compared so far.
-
-    Attributes:
-        transactions: transactions that Spanner returned and the filter keeps.
-        mods: their mods.
-        findings: what was found.
-    """
-
-    transactions: int = 0
-    mods: int = 0
-    findings: AuditFindings = field(default_factory=AuditFindings)
 
 
 class ComparingSink:
@@ -45,7 +31,7 @@ class ComparingSink:
         tables: its tables as they are known now.
         keeps: selects the records that are compared.
         spool: the spool's rows of the span.
-        totals: counts.
+        findings: receives what was found, and how much was compared.
 
     Attributes:
         reached: the timestamp up to which everything was compared, in nanoseconds since 1970; None before the first.
@@ -57,13 +43,13 @@ class ComparingSink:
         tables: tuple[TableSchema, ...],
         keeps: RecordFilter,
         spool: SpanRows,
-        totals: AuditTotals,
+        findings: AuditFindings,
     ) -> None:
         self._envelope = EnvelopeBuilder(source, stream_name=None, read_method="")
         self._registry = SchemaRegistry(tables)
         self._keeps = keeps
         self._spool = spool
-        self._totals = totals
+        self._findings = findings
         self.reached: int | None = None
 
     async def room(self, stopping: asyncio.Event) -> bool:
@@ -76,11 +62,7 @@ class ComparingSink:
         Raises:
             SpoolError: the spool cannot be read at all.
         """
-        comparing = asyncio.ensure_future(asyncio.to_thread(self._compare, epoch))
-        try:
-            await asyncio.shield(comparing)
-        finally:
-            await asyncio.wait({comparing})  # a thread cannot be cancelled
+        await in_thread(partial(self._compare, epoch))
 
     def _compare(self, epoch: SealedEpoch) -> None:
         for changes, high in _slices(epoch):
@@ -89,13 +71,12 @@ class ComparingSink:
         pa.default_memory_pool().release_unused()
 
     def _compare_slice(self, changes: Changes, high: int) -> None:
-        totals = self._totals
         expected, part = self._rows(changes), self._spool.upto(high)
         for low, top in part.left_out:
             expected = expected.without(low, top)
-        totals.transactions += expected.transactions
-        totals.mods += len(expected)
-        totals.findings.add(differences(expected, part.rows))
+        self._findings.transactions += expected.transactions
+        self._findings.mods += len(expected)
+        self._findings.add(differences(expected, part.rows))
         self.reached = high
 
     def _rows(self, changes: Changes) -> ComparableRows:

@@ -46,11 +46,10 @@ class _Pairs:
     """The transactions of both sides, numbered in the order in which Spanner returns them; the spool's own follow."""
 
     def __init__(self, expected: ComparableRows, found: ComparableRows) -> None:
-        self._expected, self._found = _Side(expected), _Side(found)
         both = pa.concat_arrays([_names(expected), _names(found)]).dictionary_encode()
         codes = integers(both.indices)
-        self._expected.number(codes[: len(expected)], len(both.dictionary))
-        self._found.number(codes[len(expected) :], len(both.dictionary))
+        self._expected = _Side(expected, codes[: len(expected)], len(both.dictionary))
+        self._found = _Side(found, codes[len(expected) :], len(both.dictionary))
         self.on_both: Bools = (self._expected.counts > 0) & (self._found.counts > 0)
 
     def alone(self) -> Iterator[Finding]:
@@ -81,14 +80,10 @@ class _Pairs:
 
 
 class _Side:
-    """The rows of one side, grouped by transaction."""
+    """The rows of one side, grouped by transaction; ``codes``: the number of each row's."""
 
-    def __init__(self, rows: ComparableRows) -> None:
+    def __init__(self, rows: ComparableRows, codes: Int64s, transactions: int) -> None:
         self.rows = rows
-        self.codes = self.counts = self._grouped = self._starts = np.empty(0, np.int64)
-
-    def number(self, codes: Int64s, transactions: int) -> None:
-        """Sets the number of each row's transaction."""
         self.codes = codes
         self.counts = np.bincount(codes, minlength=transactions)
         self._grouped = np.argsort(codes, kind="stable")

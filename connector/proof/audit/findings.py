@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from connector.core.timestamps import format_rfc3339
@@ -41,16 +41,6 @@ class ModDifference:
     mod_index: int
     fields: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """For ``--json``."""
-        return {
-            "kind": self.kind.value,
-            "table": self.table,
-            "record_sequence": self.record_sequence,
-            "mod_index": self.mod_index,
-            "fields": list(self.fields),
-        }
-
     def __str__(self) -> str:
         how = f"different in {', '.join(self.fields)}" if self.fields else self.kind.value
         return f"{self.table}, record sequence {self.record_sequence}, mod {self.mod_index}: {how}"
@@ -87,7 +77,7 @@ class TransactionFinding:
             "tables": list(self.tables),
             "mods": self.count,
             "epoch": self.epoch,
-            "differences": [mod.to_json() for mod in self.mods],
+            "differences": [asdict(mod) for mod in self.mods],
         }
 
     def __str__(self) -> str:
@@ -121,9 +111,15 @@ Finding = TransactionFinding | EpochFinding
 
 
 class AuditFindings:
-    """Counts findings, and keeps the first :data:`MOST_FINDINGS` of them."""
+    """Counts what was compared and what was found, and keeps the first :data:`MOST_FINDINGS` findings.
+
+    Attributes:
+        transactions: transactions that Spanner returned and the filter keeps.
+        mods: their mods.
+    """
 
     def __init__(self) -> None:
+        self.transactions = self.mods = 0
         self.counts: Counter[Kind] = Counter()
         self.first: list[Finding] = []
 

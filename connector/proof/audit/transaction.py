@@ -24,7 +24,7 @@ def whole(kind: Kind, rows: Sequence[Row], *, epoch: bool) -> TransactionFinding
         kind,
         _int(first["time"]),
         str(first["server_transaction_id"]),
-        _tables(rows),
+        tuple(sorted({str(row["object"]) for row in rows})),
         len(rows),
         epoch=_int(first["epoch"]) if epoch else None,
     )
@@ -110,10 +110,6 @@ def _by_place(rows: Sequence[Row]) -> dict[_Place, list[Row]]:
 
 def _place(row: Row) -> _Place:
     return str(row["object"]), str(row["record_sequence"]), _int(row["mod_index"])
-
-
-def _tables(rows: Sequence[Row]) -> tuple[str, ...]:
-    return tuple(sorted({str(row["object"]) for row in rows}))
 
 
 def _int(value: object) -> int:

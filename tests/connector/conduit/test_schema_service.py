@@ -17,7 +17,7 @@ def test_a_service_that_does_not_respond_is_an_error_after_the_deadline() -> Non
         try:
             await service.register("Singers.key", b"{}")
         finally:
-            await service.close()
+            await service.aclose()
 
     with pytest.raises(SpannerCdcError, match=r"has not registered Singers\.key: DEADLINE_EXCEEDED: "):
         asyncio.run(register())
@@ -43,7 +43,7 @@ def test_the_error_is_one_line_and_does_not_have_the_token_that_conduit_quotes_w
         try:
             await service.register("Singers.key", b"{}")
         finally:
-            await service.close()
+            await service.aclose()
             await server.stop(None)
 
     with pytest.raises(SpannerCdcError) as caught:

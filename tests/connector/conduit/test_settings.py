@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.conduit.settings import SETTINGS, Schemas, configuration_of, resumed, schemas_of, specification
+from connector.conduit.settings import SETTINGS, Schemas, configuration_of, configured, resumed, specification
 from connector.config.sections import SourceConfig
 from connector.core.position import Position
 from connector.core.timestamps import SECOND, format_rfc3339, parse
@@ -96,14 +96,13 @@ KEYS, PAYLOADS = "sdk.schema.extract.key.enabled", "sdk.schema.extract.payload.e
     ],
 )
 def test_schemas_are_switched_on_by_the_settings_of_conduits_sdk(given: dict[str, str], schemas: Schemas) -> None:
-    assert configuration_of({**GIVEN, **given}) == configuration_of(GIVEN)
-    assert schemas_of({**GIVEN, **given}, offered=True) == schemas
+    assert configured({**GIVEN, **given}, offered=True) == (configuration_of(GIVEN), schemas)
 
 
 def test_schemas_that_are_switched_on_are_refused_where_conduit_has_no_schema_service() -> None:
-    assert schemas_of({KEYS: "false"}, offered=False) == Schemas()
+    assert configured({**GIVEN, KEYS: "false"}, offered=False)[1] == Schemas()
     with pytest.raises(ConfigurationError) as caught:
-        schemas_of({KEYS: "true", PAYLOADS: "true"}, offered=False)
+        configured({**GIVEN, KEYS: "true", PAYLOADS: "true"}, offered=False)
     assert caught.value.errors == [f"{name}: this Conduit has no schema service" for name in (KEYS, PAYLOADS)]
 
 

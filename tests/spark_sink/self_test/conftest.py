@@ -5,10 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from emulator import Emulator, connect
-from spark_sink.self_test import database
+from spark_sink.self_test.options import Options
 from spark_sink.self_test.probes import change_stream
-from spark_sink.self_test.reading import StreamReading
-from spark_sink.self_test.values import Limits
 from tests.integration.servers import emulator as emulator
 
 
@@ -27,5 +25,4 @@ def default_instance(emulator: Emulator) -> Iterator[str]:
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is known to be an emulator only here: it keeps no tags, and some values end it."""
     monkeypatch.setattr(change_stream, "WATCHED", 0.5)
-    monkeypatch.setattr(StreamReading, "is_emulated", property(lambda _: True))
-    monkeypatch.setattr(database, "Limits", lambda _, digits: Limits(True, digits))
+    monkeypatch.setattr(Options, "is_emulated", property(lambda _: True))

@@ -83,7 +83,7 @@ def test_a_healthy_spool_has_no_findings(healthy: Path, server: ScriptedServer) 
     assert report.findings.total == 0, report.to_text()
     committed = sum(len(event.mods) for event in SCENARIO.history.in_commit_order())
     assert committed > 0.9 * MODS
-    assert report.totals.mods == committed
+    assert report.findings.mods == committed
     assert report.epochs == Spool.at(healthy).latest()
     assert report.notes == []
     assert report.to_text().endswith("no findings")
@@ -231,7 +231,7 @@ def test_a_gap_is_a_gap_and_no_finding(tmp_path: Path, server: ScriptedServer) -
     report = audited(path, server)
     assert report.findings.total == 0, report.to_text()
     assert [gap.watermark_high for gap in report.gaps] == [ORIGIN + 6 * SECOND - 1]
-    assert 0 < report.totals.mods < 0.8 * MODS
+    assert 0 < report.findings.mods < 0.8 * MODS
     assert "gap: what was committed after" in report.to_text()
 
 
@@ -240,7 +240,7 @@ def test_a_range_is_audited_alone(spool: Path, server: ScriptedServer) -> None:
     first, last = ORIGIN, ORIGIN + 2 * SECOND
     report = audited(spool, server, start=format_rfc3339(first), end=format_rfc3339(last))
     assert (report.findings.total, report.span.start, report.span.end) == (0, first, last)
-    assert 0 < report.totals.mods < 0.4 * MODS
+    assert 0 < report.findings.mods < 0.4 * MODS
 
 
 @pytest.mark.parametrize(("start", "end", "message"), [
@@ -275,12 +275,12 @@ def test_a_spool_in_cloud_storage_is_audited(bucket: str, tmp_path: Path) -> Non
         assert run("read", config, host=server.host).code == 0
         report = audited(path, server)
     assert report.findings.total == 0, report.to_text()
-    assert report.totals.mods == len(scenario.committed)
+    assert report.findings.mods == len(scenario.committed)
 
 
 def test_an_audit_that_is_stopped_does_not_say_that_nothing_is_wrong(healthy: Path, server: ScriptedServer) -> None:
     report = audited(healthy, server, stopped=True)
-    assert (report.reached, report.totals.mods) == (None, 0)
+    assert (report.reached, report.findings.mods) == (None, 0)
     assert report.to_text().endswith("nothing was compared")
 
 
@@ -311,7 +311,7 @@ def test_a_configuration_names_the_spool_and_filters_both_sides(tmp_path: Path) 
         config = written(tmp_path / "config.yaml", node)
         report = audited(config, server)
         assert report.findings.total == 0, report.to_text()
-        assert report.totals.mods == sum(mod.table == kept for mod in scenario.committed)
+        assert report.findings.mods == sum(mod.table == kept for mod in scenario.committed)
         by_path = audited(path, server)
         assert by_path.findings.counts[Kind.MISSING] > 0  # all of the stream
         assert "a spool does not know its filters" in by_path.to_text()
@@ -330,7 +330,7 @@ def test_an_audit_reads_both_dialects_and_both_partition_modes(dialect: str, mod
         spools.read_into(tmp_path / "spool", server)
         report = audited(tmp_path / "spool", server)
     assert report.findings.total == 0, report.to_text()
-    assert report.totals.mods == len(scenario.committed)
+    assert report.findings.mods == len(scenario.committed)
 
 
 def test_what_spanner_no_longer_retains_is_left_out_and_said(healthy: Path) -> None:
@@ -365,8 +365,8 @@ def test_a_sample_reads_some_minutes_only(tmp_path: Path) -> None:
         report = audited(tmp_path / "spool", server, sample="20%")
         again = audited(tmp_path / "spool", server, sample="20%")
     assert report.findings.total == 0, report.to_text()
-    assert 0 < report.totals.mods < 0.5 * 1200 * 4
-    assert (report.spans, report.totals.mods) == (again.spans, again.totals.mods)
+    assert 0 < report.findings.mods < 0.5 * 1200 * 4
+    assert (report.spans, report.findings.mods) == (again.spans, again.findings.mods)
     assert len(report.spans) > 1
 
 
@@ -398,7 +398,7 @@ def test_campaign_of_a_million_mods(tmp_path: Path) -> None:
         healthy = spools.read_into(tmp_path / "spool", server)
         report = audited(healthy, server)
         assert report.findings.total == 0, report.to_text()
-        assert report.totals.mods > 950_000
+        assert report.findings.mods > 950_000
         copytree(healthy, tmp_path / "damaged")
         altered(tmp_path / "damaged", lambda rows: without_transaction(rows, a_transaction(rows)))
         assert only(audited(tmp_path / "damaged", server)).kind is Kind.MISSING
