@@ -9,8 +9,7 @@ import orjson
 
 from connector.config.loading import load
 from connector.core.timestamps import format_rfc3339
-from connector.streams import printing
-from spark_sink.own_command import configure_log, exit_code_of
+from spark_sink.own_command import configure_log, exit_code_of, print_line
 from spark_sink.sinks.shared.published_cut import PublishedCut
 from spark_sink.sinks.shared.sink_type import spark_sink_type
 
@@ -23,9 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     def listed() -> int:
         config = load(given.config)
         found = spark_sink_type(config).published_cuts(config, config.sink)
-        with printing():
-            sys.stdout.write(_json(found) if given.json else _text(found))
-            sys.stdout.flush()
+        print_line(_json(found) if given.json else _text(found))
         return 0
 
     return exit_code_of(listed, verbose=given.verbose)
@@ -42,11 +39,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _json(cuts: Sequence[PublishedCut]) -> str:
     nodes = [cut.model_dump(mode="json", exclude={"version"}) for cut in cuts]
-    return orjson.dumps(nodes, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    return orjson.dumps(nodes, option=orjson.OPT_INDENT_2).decode()
 
 
 def _text(cuts: Sequence[PublishedCut]) -> str:
-    return "".join(f"{_line(cut)}\n" for cut in cuts) or "no cut is published yet\n"
+    return "\n".join(map(_line, cuts)) or "no cut is published yet"
 
 
 def _line(cut: PublishedCut) -> str:

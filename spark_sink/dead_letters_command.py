@@ -24,8 +24,7 @@ from connector.progress import Progress
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of
 from connector.spool.storage.locations import absolute
-from connector.streams import printing
-from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of
+from spark_sink.own_command import INTERRUPTED, configure_log, exit_code_of, print_line
 from spark_sink.sinks.shared.dead_letters import DeadLetterFile, DeadLetters, Moved, Replay
 from spark_sink.sinks.shared.known_schemas import UnknownColumns
 from spark_sink.sinks.shared.replayed_spools import check_root, held, record_left, record_root, replayed_spool
@@ -74,15 +73,15 @@ def _parser() -> argparse.ArgumentParser:
 def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool) -> None:
     entries = _entries(files)
     if as_json:
-        _print(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
+        print_line(orjson.dumps([entry.to_json() for entry in entries], option=orjson.OPT_INDENT_2).decode())
         return
     if not entries:
-        _print(f"{store.root}: no dead letters")
+        print_line(f"{store.root}: no dead letters")
         return
-    _print(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
+    print_line(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
     for entry in entries:
         many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
-        _print(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
+        print_line(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: 
         check_root(spool, config.sink.name, store)
     files = store.files(table)
     if not files:
-        _print(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
+        print_line(f"{store.root}: no dead letters{_of_table(store, table) if table is not None else ''}")
         return _resumed(config, store, spool, table, is_moved=is_moved)
     kind = spark_sink_type(config)
     again = (lambda: store.files(table)) if kind.repeats_replay else None
@@ -128,12 +127,12 @@ def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: 
     if received:
         return INTERRUPTED if signal.SIGINT in received else 0
     if done.waiting:
-        _print(
+        print_line(
             "some dead letters belong to a micro-batch that is not finished: run the sink until it is,"
             " stop the sink, and replay again"
         )
     if done.changed:
-        _print("a file of dead letters was changed meanwhile, and the rest of its table waits for it: replay again")
+        print_line("a file of dead letters was changed meanwhile, and the rest of its table waits for it: replay again")
     return 1 if done.rejected or done.waiting or done.changed else 0
 
 
@@ -236,9 +235,9 @@ def replayed(
         not_written = done.waiting + done.changed
         waiting = f", {not_written} not written" if not_written else ""
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.rejected else ""
-        _print(f"{_counted(done.sent, 'dead letter')} accepted, {done.rejected} rejected again{why}{waiting}")
+        print_line(f"{_counted(done.sent, 'dead letter')} accepted, {done.rejected} rejected again{why}{waiting}")
         if done.left:
-            _print(f"{_files(done.left)} not replayed")
+            print_line(f"{_files(done.left)} not replayed")
     return done
 
 
@@ -351,12 +350,6 @@ def _files(number: int) -> str:
 def _on_one_line(text: str) -> str:
     """The text without characters that are not printable."""
     return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _print(line: str) -> None:
-    with printing():
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

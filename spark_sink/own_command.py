@@ -1,14 +1,15 @@
-"""The log of a process with a configuration, and the end of a command in one: its exit code, its error in one line."""
+"""The log of a process with a configuration; a command's printed lines, its exit code, its error in one line."""
 
 import argparse
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 
 from connector import log
 from connector.core.health.hints import with_paths
 from connector.errors import line_and_exit_code
-from connector.streams import give_up_streams
+from connector.streams import give_up_streams, printing
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -21,6 +22,13 @@ def configure_log(given: argparse.Namespace) -> None:
     """
     named = partial(with_paths, config=str(given.config))
     log.configure(json=given.log_format == "json", verbose=given.verbose, named=named)
+
+
+def print_line(text: str) -> None:
+    """Prints a text on stdout, and ends its line; see :func:`connector.streams.printing` for errors."""
+    with printing():
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def exit_code_of(work: Callable[[], int], *, verbose: bool) -> int:

@@ -34,6 +34,7 @@ from connector.envelope.opencdc_protobuf import EncodedRecord
 from connector.errors import ConfigurationError
 from connector.log import Log, whereabouts
 from connector.reader.change_stream import OpenStream
+from connector.reader.sealer import SealedEpochSink
 from connector.reader.stopping import StopRequest, unexpected_cancellation
 from connector.reader.unspooled import EventRows, read_unspooled
 
@@ -186,7 +187,7 @@ Send = Callable[[bytes, bytes], Awaitable[None]]
 """Sends a message of records, the last of which has this position."""
 
 
-class RecordSender:
+class RecordSender(SealedEpochSink):
     """An epoch sink that sends OpenCDC records.
 
     Args:
@@ -200,10 +201,6 @@ class RecordSender:
         self._send = send
         self._encoder = encoder
         self._writer = OpenCdcWriter(rows.registry.by_key)
-
-    async def room(self, stopping: asyncio.Event) -> bool:
-        """There is always room: :meth:`deliver` waits for Conduit."""
-        return True
 
     async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Sends the epoch's records; returns when gRPC has taken them.

@@ -18,7 +18,11 @@ class SealedEpochSink(Protocol):
     """Takes epochs, one after another."""
 
     async def room(self, stopping: asyncio.Event) -> bool:
-        """Waits until the next epoch may be delivered; False if ``stopping`` was set before there was room."""
+        """Waits until the next epoch may be delivered; False if ``stopping`` was set before there was room.
+
+        Unless a sink says otherwise there is always room, because :meth:`deliver` waits until the epoch is taken.
+        """
+        return True
 
     async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Takes an epoch; when it returns, the epoch and the cut after it are durable."""

@@ -14,6 +14,7 @@ from connector.envelope.events import EventWriter
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.log import terminal
 from connector.reader.change_stream import OpenStream
+from connector.reader.sealer import SealedEpochSink
 from connector.reader.stopping import StopRequest
 from connector.reader.unspooled import EventRows, read_unspooled
 from connector.streams import writing_to_stdout
@@ -22,7 +23,7 @@ Lines = Callable[[pa.RecordBatch], Iterator[bytes]]
 """Makes one line of each row of the envelope's columns."""
 
 
-class EventPrinter:
+class EventPrinter(SealedEpochSink):
     """An epoch sink that writes each event as a line.
 
     Args:
@@ -35,10 +36,6 @@ class EventPrinter:
         self._out = out
         self._rows = rows
         self._lines = lines
-
-    async def room(self, stopping: asyncio.Event) -> bool:
-        """There is always room: :meth:`deliver` blocks while a pipe is full."""
-        return True
 
     async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Writes the epoch's events; returns when the stream has accepted them."""

@@ -13,8 +13,7 @@ import orjson
 from connector import log
 from connector.config.omni import NAME
 from connector.process import EMULATOR_HOST
-from connector.streams import printing
-from spark_sink.own_command import exit_code_of
+from spark_sink.own_command import exit_code_of, print_line
 from spark_sink.self_test.commands import PROGRAM
 from spark_sink.self_test.options import MODES, Names, Options
 from spark_sink.self_test.run import SelfTest
@@ -46,9 +45,9 @@ def main(arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> int:
         errors: list[Exception] = []
         report, code = SelfTest(options, names, say, program).run(errors.append)
         if as_json:
-            _print(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode())
+            print_line(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2).decode())
         elif report.checks or report.left_over:
-            _print(report.to_text())
+            print_line(report.to_text())
         if report.error:
             shown = errors[0] if verbose and errors else None
             log.complain("spanner-cdc", report.error, action="command_failed", error=shown, exit_code=code)
@@ -67,12 +66,6 @@ def _say(line: str) -> None:
     with suppress(OSError):  # a stderr that nobody reads must not end what deletes
         sys.stderr.write(f"self-test: {line}\n")
         sys.stderr.flush()
-
-
-def _print(text: str) -> None:
-    with printing():
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

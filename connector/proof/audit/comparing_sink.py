@@ -1,6 +1,5 @@
 """An epoch sink that writes nothing: it compares records that are read again with those in a spool."""
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,13 +16,14 @@ from connector.proof.audit.comparison import differences
 from connector.proof.audit.findings import AuditFindings
 from connector.proof.audit.rows import ComparableRows
 from connector.proof.audit.spool_rows import SpanRows
+from connector.reader.sealer import SealedEpochSink
 from connector.threads import in_thread
 
 SLICE_BYTES = 4 * 1024 * 1024
 """Bytes of records that are compared at once."""
 
 
-class ComparingSink:
+class ComparingSink(SealedEpochSink):
     """Compares the epochs of a span.
 
     Args:
@@ -51,10 +51,6 @@ class ComparingSink:
         self._spool = spool
         self._findings = findings
         self.reached: int | None = None
-
-    async def room(self, stopping: asyncio.Event) -> bool:
-        """There is always room: :meth:`deliver` returns when all is compared."""
-        return True
 
     async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Compares an epoch.

@@ -1,6 +1,5 @@
 """A share's reader: a scheduler over a part of the cut, which passes on proven records, and reports."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,6 +16,7 @@ from connector.reader.flow_control import FlowControl
 from connector.reader.late_policy import DeadLetterStore
 from connector.reader.read_state import QueriedStream, Range
 from connector.reader.scheduler import Scheduler
+from connector.reader.sealer import SealedEpochSink
 from connector.spanner.decoding.decoder import Item
 from connector.spanner.partition_query import PartitionQuery, SendsQueries
 from connector.telemetry.metrics import ReaderMetrics
@@ -104,17 +104,13 @@ class ShareReader:
         )
 
 
-class _Sink:
+class _Sink(SealedEpochSink):
     """An epoch sink that hands records on, and keeps the cut at the end."""
 
     def __init__(self, hand_on: HandOn) -> None:
         self._hand_on = hand_on
         self.cut: list[CutPartition] | None = None
         self.records = self.mods = self.bytes = 0
-
-    async def room(self, stopping: asyncio.Event) -> bool:
-        """There is always room: handing on waits for it."""
-        return True
 
     async def deliver(self, epoch: SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Hands on the epoch's records."""
