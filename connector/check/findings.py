@@ -186,17 +186,15 @@ def _first_start(newest: Manifest, cut: Iterable[CutToken]) -> int:
 
 def _errors_of_spool(config: Config) -> tuple[list[str], Manifest | None]:
     """Errors of the spool, and its newest epoch, or None where it has none."""
-    source = config.source
-    errors: list[str] = []
     spool = Spool.at(config.spool.path)
     try:
-        spool.check_source(source.name, source.rules_fingerprint)
+        spool.check_source(config.source.name, config.source.rules_fingerprint)
         first, latest = spool.floor(), spool.latest()
     except FileNotFoundError:
-        return errors, None  # a new spool
+        return [], None  # a new spool
     except SpannerCdcError as error:
-        return [*errors, f"spool.path: {error}"], None
-    newest = None
+        return [f"spool.path: {error}"], None
+    errors, newest = list[str](), None
     for epoch in range(first, latest + 1):
         try:
             for manifest in spool.manifests(epoch, epoch):

@@ -72,13 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spanner-cdc self-test")
     parser.add_argument("--edition", choices=["cloud", "omni"], default="cloud")
     parser.add_argument("--tls", action="store_true")
-    for name in ("tls-ca", "tls-certificate", "tls-key", "token-file"):
+    of_spanner = ("tls-ca", "tls-certificate", "tls-key", "token-file", "project", "instance", "database")
+    of_sinks = ("dataset", "bigquery-project", "bucket")
+    endpoints = ("endpoint", "emulator-host", "bigquery-endpoint", "bigquery-grpc-endpoint")
+    for name in (*of_spanner, *of_sinks, *endpoints):
         parser.add_argument(f"--{name}")
-    for name in ("project", "instance", "database", "dataset", "bigquery-project", "bucket", "endpoint"):
-        parser.add_argument(f"--{name}")
-    parser.add_argument("--emulator-host", default=os.environ.get(EMULATOR_HOST))
-    for name in ("bigquery-endpoint", "bigquery-grpc-endpoint"):
-        parser.add_argument(f"--{name}")
+    parser.set_defaults(emulator_host=os.environ.get(EMULATOR_HOST))
     parser.add_argument("--modes", type=lambda text: tuple(text.split(",")), default=MODES)
     parser.add_argument("--dialect", choices=["googlesql", "postgresql"], default="googlesql")
     parser.add_argument("--without-spark", dest="with_spark", action="store_false")

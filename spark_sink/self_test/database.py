@@ -268,11 +268,7 @@ def _client(options: Options) -> spanner.Client:
 
 
 def _omni_client(options: Options, address: DatabaseAddress) -> spanner.Client:
-    """Google's client of a server of Spanner Omni, which answers.
-
-    Raises:
-        SpannerCdcError: it does not.
-    """
+    """Google's client of a server of Spanner Omni, which answers."""
     client = ChannelClient(BlockingClient(address, scopes=ADMIN).channel, address.host, options.project)
     instance = f"projects/{options.project}/instances/{options.instance}"
     try:
@@ -283,11 +279,7 @@ def _omni_client(options: Options, address: DatabaseAddress) -> spanner.Client:
 
 
 def _instance(client: spanner.Client, options: Options, left: Leftovers) -> Instance:
-    """The instance; on an emulator, which begins with none, it is made.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """The instance; on an emulator, which begins with none, it is made."""
     config = f"{client.project_name}/instanceConfigs/emulator-config"
     instance: Instance = client.instance(options.instance, config, node_count=1)
     if options.is_omni:

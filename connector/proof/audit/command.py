@@ -172,14 +172,12 @@ def audit_request(
     _check_options(start, end, sample)
     given = {"endpoint": endpoint, "database_role": database_role}
     knows = is_configuration(target)
-    if knows:
-        config = loaded(target)
-        spool = Spool.at(config.spool.path)
-        header = _header(spool)
+    config = loaded(target) if knows else None
+    spool = Spool.at(target if config is None else config.spool.path)
+    header = _header(spool)
+    if config is not None:
         spool.check_source(config.source.name, config.source.rules_fingerprint)
     else:
-        spool = Spool.at(target)
-        header = _header(spool)
         if header.columns is not None:
             raise ConfigurationError(
                 [f"the spool at {target} is written with source.columns: audit its configuration file, not its path"]

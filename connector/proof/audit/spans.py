@@ -73,11 +73,8 @@ def sampled(spans: Iterable[CommitSpan], share: int, seed: str) -> list[CommitSp
 
 def _minutes(spans: Iterable[CommitSpan]) -> Iterator[CommitSpan]:
     for span in spans:
-        start = span.start
-        while start <= span.end:
-            end = min(start - start % MINUTE + MINUTE - 1, span.end)
-            yield CommitSpan(start, end)
-            start = end + 1
+        for minute in range(span.start - span.start % MINUTE, span.end + 1, MINUTE):
+            yield CommitSpan(max(minute, span.start), min(minute + MINUTE - 1, span.end))
 
 
 def _rank(minute: CommitSpan, seed: str) -> int:

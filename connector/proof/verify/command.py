@@ -142,11 +142,7 @@ def verify(
 
 
 def _chosen(stream: VerifiedStream, patterns: Sequence[str]) -> list[TableSchema]:
-    """The tables that patterns name.
-
-    Raises:
-        ConfigurationError: a pattern names none.
-    """
+    """The tables that patterns name."""
     chosen = RecordFilter(patterns)
     if unmatched := chosen.unmatched(table.table for table in stream.tables):
         raise ConfigurationError(

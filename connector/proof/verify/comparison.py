@@ -307,11 +307,7 @@ class Comparison:
         return changed
 
     def _changes(self, tables: Mapping[str, TableSchema], wanted: Selection) -> Iterator[tuple[RowChange, int | None]]:
-        """The changes of the rows up to the timestamp, with the bucket of those that have digests.
-
-        Raises:
-            SpannerCdcError: a payload is not valid.
-        """
+        """The changes of the rows up to the timestamp, with the bucket of those that have digests."""
         replica = self._replica
         for batch in replica.changes(tables, wanted) if tables else ():
             times = integers(pc.list_element(batch.column("sort_keys"), 1).cast(pa.int64())).tolist()

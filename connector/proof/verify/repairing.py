@@ -137,11 +137,7 @@ class RepairFiller:
             progress.show(read, table=schema.table, rows=read)
 
     def _check_size(self, count: int) -> None:
-        """Checks the bytes of the rows that are read: all of them are kept until the repair is delivered.
-
-        Raises:
-            SpoolError: they are too many.
-        """
+        """Checks the bytes of the rows that are read: all of them are kept until the repair is delivered."""
         if self.max_bytes is not None and count > self.max_bytes:
             raise SpoolError(
                 "the rows to repair are larger than spool.max_bytes",

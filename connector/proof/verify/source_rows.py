@@ -80,11 +80,7 @@ class SourceRows:
 
 
 def _written(writer: EventWriter, watched: TableSchema, text: str) -> bytes:
-    """A row as its event has it.
-
-    Raises:
-        EventError: a value does not match its type; with its table and column.
-    """
+    """A row as its event has it."""
     try:
         return writer.payload(text, "")
     except EventError as error:
