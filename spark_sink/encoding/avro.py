@@ -6,7 +6,7 @@ time.
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from hashlib import blake2b
 
@@ -21,7 +21,7 @@ from connector.envelope.source_metadata import written_columns
 from spark_sink.encoding import avro_columns
 from spark_sink.encoding.avro_columns import varint
 from spark_sink.encoding.avro_payload import PayloadReader
-from spark_sink.encoding.file_format import EncodedRows, Series, with_object
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series, with_object
 from spark_sink.errors import SinkError, TableRefusedError
 
 _MAGIC = b"Obj\x01"
@@ -47,10 +47,11 @@ class _Table:
     payloads: PayloadReader
 
 
-class Avro:
+@dataclass(eq=False, slots=True)
+class Avro(Encoding):
     """Avro container files.
 
-    Args:
+    Attributes:
         schema_of: returns the schema with a schema key.
         deflate: whether blocks are compressed with Avro's codec deflate.
         timestamps: ``micros``, which truncates finer digits, or ``text``, which keeps them.
@@ -66,32 +67,21 @@ class Avro:
     gzipped = False
     needs_before = False
 
-    def __init__(
-        self,
-        schema_of: Callable[[str], TableSchema],
-        *,
-        deflate: bool,
-        timestamps: str = "micros",
-        sort_fields: bool = True,
-        completes: bool = False,
-        exact_keys: bool = True,
-        object_names: str = "table",
-        arrays: str = "json",
-    ) -> None:
-        self._schema_of = schema_of
-        self._timestamps = timestamps
-        self._sort_fields = sort_fields
-        self._completes = completes
-        self._exact_keys = exact_keys
-        self._object_names = object_names
-        self._arrays = arrays
-        self._deflate = deflate
-        self._tables: dict[str, _Table] = {}
+    schema_of: Callable[[str], TableSchema]
+    _: KW_ONLY
+    deflate: bool
+    timestamps: str = "micros"
+    sort_fields: bool = True
+    completes: bool = False
+    exact_keys: bool = True
+    object_names: str = "table"
+    arrays: str = "json"
+    _tables: dict[str, _Table] = field(default_factory=dict)
 
     def header(self, series: Series, path: str) -> bytes:
         """The header of the file: schema, codec and sync marker."""
         metadata = {
-            "avro.codec": b"deflate" if self._deflate else b"null",
+            "avro.codec": b"deflate" if self.deflate else b"null",
             "avro.schema": self._table(series).schema,
         }
         entries = b"".join(
@@ -102,7 +92,7 @@ class Avro:
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """The Avro record of each row."""
         table = self._table(series)
-        rows = with_object(rows, series, self._object_names)
+        rows = with_object(rows, series, self.object_names)
         row = RowBytes(rows.num_rows)
         avro_columns.add_texts(row, _filled(rows.column("uuid"), "uuid"))
         for name in ("read_timestamp", "source_timestamp"):
@@ -112,7 +102,7 @@ class Avro:
             avro_columns.add_texts(row, _filled(rows.column(name), name))
         _add_sort_keys(row, rows.column("sort_keys"))
         snapshot = pc.struct_field(rows.column("source_metadata"), "snapshot")
-        for name, values in written_columns(rows, sort_fields=self._sort_fields, completes=self._completes):
+        for name, values in written_columns(rows, sort_fields=self.sort_fields, completes=self.completes):
             _add_metadata(row, _filled(_without_transaction(values, snapshot), name))
         for column, values in zip(table.columns, table.payloads.columns(rows.column("payload")), strict=True):
             _add_value(row, column, values)
@@ -135,7 +125,7 @@ class Avro:
         out, marker = [], _sync_marker(path)
         for count, block in _blocks(rows, first, stop):
             data: bytes | memoryview = block
-            if self._deflate:
+            if self.deflate:
                 deflated = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
                 data = deflated.compress(block) + deflated.flush()
             out += [varint(count), varint(len(data)), data, marker]
@@ -149,16 +139,16 @@ class Avro:
     def _table(self, series: Series) -> _Table:
         known = self._tables.get(series.schema_key)
         if known is None:
-            schema = self._schema_of(series.schema_key)
+            schema = self.schema_of(series.schema_key)
             for fault in collisions(schema):
                 raise TableRefusedError(
                     fault, hint="Rename one, exclude the table, or write JSON lines (sink.format: jsonl)."
                 )
-            columns = columns_of(schema, timestamps=self._timestamps, arrays=self._arrays)
-            exact = schema.primary_keys if self._exact_keys else ()
+            columns = columns_of(schema, timestamps=self.timestamps, arrays=self.arrays)
+            exact = schema.primary_keys if self.exact_keys else ()
             payloads = PayloadReader(schema.table, columns, null_arrays=True, exact=exact)
-            name = schema.table if self._object_names == "table" else series.folder
-            text = avro_schema(name, columns, sort_fields=self._sort_fields, completes=self._completes)
+            name = schema.table if self.object_names == "table" else series.folder
+            text = avro_schema(name, columns, sort_fields=self.sort_fields, completes=self.completes)
             known = _Table(text, columns, payloads)
             self._tables[series.schema_key] = known
         return known

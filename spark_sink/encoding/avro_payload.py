@@ -80,10 +80,10 @@ class PayloadReader:
             SinkError: a payload does not match the schema.
         """
         rows = self._parsed(payloads)
-        out = []
-        for column, value, read in zip(self._columns, self._values, self._read, strict=True):
-            out.append(self._column(column, read, list(map(value, rows))))
-        return out
+        return [
+            self._column(column, read, list(map(value, rows)))
+            for column, value, read in zip(self._columns, self._values, self._read, strict=True)
+        ]
 
     def _column(self, column: AvroColumn, read: "Read", values: list[Any]) -> pa.Array:
         try:
@@ -227,16 +227,12 @@ def _reals(kind: pa.DataType) -> Read:
     return lambda values: pc.utf8_trim(_raw_texts(values), characters='"').cast(kind)
 
 
-def _decimals(values: list[Any]) -> pa.Array:
-    return _texts(values).cast(pa.decimal128(38, 9))
+def _texts_as(kind: pa.DataType) -> Read:
+    return lambda values: _texts(values).cast(kind)
 
 
 def _bytes(values: list[Any]) -> pa.Array:
     return pa.array([None if value is None else a2b_base64(value, strict_mode=True) for value in values], pa.binary())
-
-
-def _dates(values: list[Any]) -> pa.Array:
-    return _texts(values).cast(pa.date32())
 
 
 def _timestamps(values: list[Any]) -> pa.Array:
@@ -319,11 +315,11 @@ READINGS: Mapping[ColumnKind, PayloadReading] = {
     ColumnKind.INT64: PayloadReading(str | int | None, None, _longs),
     ColumnKind.FLOAT32: _raw(_reals(pa.float32())),  # the text, because parsing a number may drop the sign of -0
     ColumnKind.FLOAT64: _raw(_reals(pa.float64())),
-    ColumnKind.NUMERIC: _text(_decimals),
+    ColumnKind.NUMERIC: _text(_texts_as(pa.decimal128(38, 9))),
     ColumnKind.PG_NUMERIC: _text(_texts),
     ColumnKind.STRING: _text(_texts),
     ColumnKind.BYTES: _text(_bytes),
-    ColumnKind.DATE: _text(_dates),
+    ColumnKind.DATE: _text(_texts_as(pa.date32())),
     ColumnKind.TIMESTAMP: _text(_timestamps),
     ColumnKind.JSON: _text(_texts),
     ColumnKind.UUID: _text(_texts),

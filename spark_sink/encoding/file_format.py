@@ -1,11 +1,11 @@
-"""The interface of the file formats, and their shared parts: rows as bytes, and the series of a file.
+"""The base of the file formats, and their shared parts: rows as bytes, and the series of a file.
 
 The bytes of a file depend only on its rows and its path, so that a replay writes the same bytes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +36,14 @@ class EncodedRows:
     Args:
         data: the rows.
         ends: where each row ends in ``data``.
+
+    Attributes:
+        ends: the offset at which each row ends.
     """
 
     def __init__(self, data: bytes | memoryview, ends: Int64s) -> None:
         self._data = memoryview(data)
-        self._ends = ends
+        self.ends = ends
 
     @classmethod
     def of(cls, rows: pa.BinaryArray) -> "EncodedRows":
@@ -56,24 +59,19 @@ class EncodedRows:
         ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))
         return cls(b"".join(rows.between(0, len(rows)) for rows in some), ends)
 
-    @property
-    def ends(self) -> Int64s:
-        """The offset at which each row ends."""
-        return self._ends
-
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.ends)
 
     def fitting(self, first: int, room: int) -> int:
         """The end (exclusive) of the rows from ``first`` on that fit into ``room`` bytes; ``first`` if none does."""
-        return max(first, int(np.searchsorted(self._ends, self._start(first) + room, side="right")))
+        return max(first, int(np.searchsorted(self.ends, self._start(first) + room, side="right")))
 
     def between(self, first: int, stop: int) -> memoryview:
         """The bytes of the rows from ``first`` to ``stop`` (exclusive)."""
         return self._data[self._start(first) : self._start(stop)]
 
     def _start(self, row: int) -> int:
-        return int(self._ends[row - 1]) if row else 0
+        return int(self.ends[row - 1]) if row else 0
 
 
 def unfit_payloads(payloads: pa.Array, convert: Callable[[str], object]) -> dict[int, str]:
@@ -87,24 +85,24 @@ def unfit_payloads(payloads: pa.Array, convert: Callable[[str], object]) -> dict
     return found
 
 
-class Encoding(Protocol):
-    """A file format."""
+class Encoding(ABC):
+    """A file format; unless it says otherwise, a file is the encoded rows as they are, without a header.
 
-    @property
-    def ending(self) -> str:
-        """The extension of the file names, without the dot."""
+    Attributes:
+        ending: the extension of the file names, without the dot.
+        gzipped: whether the encoded file is compressed as a whole.
+        needs_before: whether encoding needs the old values of the rows.
+    """
 
-    @property
-    def gzipped(self) -> bool:
-        """True if the encoded file is compressed as a whole."""
-
-    @property
-    def needs_before(self) -> bool:
-        """True if encoding needs the old values of the rows."""
+    ending: str
+    gzipped: bool
+    needs_before: bool
 
     def header(self, series: Series, path: str) -> bytes:
         """The first bytes of a file; ``path`` is relative to the root."""
+        return b""
 
+    @abstractmethod
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """Encodes rows of the envelope's columns, all of one series.
 
@@ -114,6 +112,7 @@ class Encoding(Protocol):
             SpoolError: the table's schema cannot be read.
         """
 
+    @abstractmethod
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
         """The rows whose payload cannot be encoded, by index, with the reason; faster than encoding each row.
 
@@ -122,9 +121,11 @@ class Encoding(Protocol):
 
     def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> bytes | memoryview:
         """The content of the file at ``path`` for the rows from ``first`` to ``stop`` (exclusive)."""
+        return rows.between(first, stop)
 
     def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
         """The size of :meth:`framed` in bytes, before compression."""
+        return len(rows.between(first, stop))
 
 
 def with_object(rows: pa.RecordBatch, series: Series, object_names: str) -> pa.RecordBatch:

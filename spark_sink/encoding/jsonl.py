@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from connector.core.schemas import TableSchema
 from connector.envelope.events import EventWriter
-from spark_sink.encoding.file_format import EncodedRows, Series, unfit_payloads, with_object
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series, unfit_payloads, with_object
 
 
-class JsonLines:
+class JsonLines(Encoding):
     """JSON lines: one JSON object in each line.
 
     Args:
@@ -36,10 +36,6 @@ class JsonLines:
         self.gzipped = gzip
         self.ending = "jsonl.gz" if gzip else "jsonl"
 
-    def header(self, series: Series, path: str) -> bytes:
-        """Empty: the format has no header."""
-        return b""
-
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """The line of each row."""
         return EncodedRows.of(self._events.encoded(with_object(rows, series, self._object_names)))
@@ -47,11 +43,3 @@ class JsonLines:
     def unfit(self, series: Series, rows: pa.RecordBatch) -> dict[int, str]:
         """The rows whose payload cannot be encoded, by index, with the reason."""
         return unfit_payloads(rows.column("payload"), lambda text: self._events.payload(text, series.schema_key))
-
-    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
-        """The encoded rows as they are."""
-        return rows.between(first, stop)
-
-    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
-        """The size of the encoded rows in bytes."""
-        return len(rows.between(first, stop))

@@ -8,10 +8,10 @@ import pyarrow as pa
 from connector.core.schemas import TableSchema
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
 from connector.extras import extras_named
-from spark_sink.encoding.file_format import EncodedRows, Series, unfit_payloads
+from spark_sink.encoding.file_format import EncodedRows, Encoding, Series, unfit_payloads
 
 
-class OpenCdc:
+class OpenCdc(Encoding):
     """A file of OpenCDC records.
 
     Args:
@@ -52,10 +52,6 @@ class OpenCdc:
             from connector.envelope.opencdc_protobuf import delimited
         return cls(schema_of, gzip=gzip, ending="opencdc.pb", encoded=delimited)
 
-    def header(self, series: Series, path: str) -> bytes:
-        """Empty: the format has no header."""
-        return b""
-
     def encode(self, series: Series, rows: pa.RecordBatch) -> EncodedRows:
         """The record of each row."""
         encoded = [self._encoded(record) for record in self._writer.records(rows)]
@@ -66,11 +62,3 @@ class OpenCdc:
         values = partial(self._writer.values, schema_key=series.schema_key)
         before = rows.column("before").fill_null("{}")
         return unfit_payloads(before, values) | unfit_payloads(rows.column("payload"), values)
-
-    def framed(self, rows: EncodedRows, first: int, stop: int, path: str) -> memoryview:
-        """The encoded rows as they are."""
-        return rows.between(first, stop)
-
-    def framed_size(self, rows: EncodedRows, first: int, stop: int) -> int:
-        """The size of the encoded rows in bytes."""
-        return len(rows.between(first, stop))

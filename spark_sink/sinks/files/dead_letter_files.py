@@ -4,13 +4,14 @@ The names of their files depend only on the spool and on the group's first epoch
 micro-batch that is repeated writes the same dead letters. Many of them are split into files of a few megabytes.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.row_encoding import EncodingResult
+from spark_sink.sinks.shared.row_slices import size_of
 
 
 def dead_letter_prefix(spool_id: str, first_epoch: int) -> str:
@@ -49,30 +50,28 @@ class RejectedRows:
     names: tuple[str, ...]
 
 
+@dataclass(slots=True)
 class TableDeadLetters:
     """Writes the events of a table that cannot be encoded as dead letters.
 
-    Args:
+    Attributes:
         store: where they go.
         table: the table's name.
         name: what the names of their files begin with.
         most: bytes of rows that may wait for a file.
-        size_of: the bytes that rows take.
     """
 
-    def __init__(
-        self, store: DeadLetters, table: str, name: str, *, most: int, size_of: Callable[[pa.RecordBatch], int]
-    ) -> None:
-        self._store = store
-        self._table = table
-        self._name = name
-        self._most = most
-        self._size_of = size_of
-        self._rows: list[pa.RecordBatch] = []
-        self._reasons: list[str] = []
-        self._waiting = self._written = 0
-        self._names: list[str] = []
-        self._why = self._stopped = ""
+    store: DeadLetters
+    table: str
+    name: str
+    most: int
+    _rows: list[pa.RecordBatch] = field(default_factory=list)
+    _reasons: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+    _waiting: int = 0
+    _written: int = 0
+    _why: str = ""
+    _stopped: str = ""
 
     def add(self, rows: pa.RecordBatch, result: EncodingResult) -> None:
         """Adds those of the rows that were rejected.
@@ -84,13 +83,13 @@ class TableDeadLetters:
             return
         rejected = rows.take(pa.array([index for index, _ in result.rejected]))
         if "before" not in rejected.schema.names:  # it was dropped for a format without old values
-            rejected = _with_before(rejected)
+            rejected = rejected.append_column("before", pa.nulls(rejected.num_rows, pa.string()))
         self._rows.append(rejected)
         self._reasons += [why for _, why in result.rejected]
         self._why = self._why or self._reasons[0]
         self._stopped = result.stopped
-        self._waiting += self._size_of(rejected)
-        if self._waiting >= self._most:
+        self._waiting += size_of(rejected)
+        if self._waiting >= self.most:
             self._write()
 
     def finish(self) -> RejectedRows | None:
@@ -102,19 +101,14 @@ class TableDeadLetters:
         self._write()
         if not self._written:
             return None
-        return RejectedRows(self._table, self._written, self._why, self._stopped, tuple(self._names))
+        return RejectedRows(self.table, self._written, self._why, self._stopped, tuple(self._names))
 
     def _write(self) -> None:
         if not self._rows:
             return
         (rows,) = pa.Table.from_batches(self._rows).combine_chunks().to_batches()
-        name = f"{self._name}_{len(self._names)}"
-        self._store.put(self._table, name, rows, self._reasons)
+        name = f"{self.name}_{len(self._names)}"
+        self.store.put(self.table, name, rows, self._reasons)
         self._written += rows.num_rows
         self._names.append(name)
         self._rows, self._reasons, self._waiting = [], [], 0
-
-
-def _with_before(rows: pa.RecordBatch) -> pa.RecordBatch:
-    names: Sequence[str] = [*rows.schema.names, "before"]
-    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, pa.string())], names=names)

@@ -68,10 +68,12 @@ class FileDelivery(Delivery):
             batch = StartedBatches(self._spool, self.consumer).at(first)
             begin, last = (batch.first, batch.last) if batch is not None else (first, first)
             if self._delivered.first is None:
-                low = self._spool.manifest(begin).watermark_low
-                self._delivered.begin(begin, low, last_delivered(self._spool, self.consumer))
+                self._delivered.first = begin
+                self._delivered.low = self._spool.manifest(begin).watermark_low
+                self._delivered.before = last_delivered(self._spool, self.consumer)
             self._delivered.last = last
-            self._delivered.add(file_source.file_of(one) for one in reports if one.events)
+            written = (file_source.file_of(one) for one in reports if one.events)
+            self._delivered.files.update((file.path, file) for file in written)
         forget_completed(self._spool, before=first, kept_in=completed_rows_of(self.consumer))
         files = sum(1 for one in reports if one.events)
         return [f"{files} files, {sum(one.events for one in reports)} events"]

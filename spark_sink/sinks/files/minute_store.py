@@ -9,6 +9,7 @@ written.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -33,6 +34,7 @@ _PARALLEL = 16
 _log = Log(__name__)
 
 
+@dataclass(slots=True)
 class DeliveredFiles:
     """The files that a delivery has written, and of which no record is kept yet.
 
@@ -41,31 +43,14 @@ class DeliveredFiles:
         low: the watermark before that epoch, whose manifest may be pruned since, Unix nanoseconds.
         last: the last epoch of its last micro-batch with events.
         before: that of the sink before that delivery, as of :func:`last_delivered`.
+        files: by their paths; those of a repeated micro-batch are the same ones.
     """
 
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.low = 0
-        self.last = 0
-        self.before: int | None = None
-        self._files: dict[str, WrittenFile] = {}
-
-    def begin(self, first: int, low: int, before: int | None = None) -> None:
-        """The delivery's first micro-batch with events begins with the epoch ``first``, after the watermark ``low``."""
-        self.first, self.low, self.before = first, low, before
-
-    def add(self, files: Iterable[WrittenFile]) -> None:
-        """Adds files; those of a repeated micro-batch are the same ones."""
-        self._files.update((file.path, file) for file in files)
-
-    def clear(self) -> None:
-        """They are recorded."""
-        self._files.clear()
-
-    @property
-    def files(self) -> Sequence[WrittenFile]:
-        """The files."""
-        return tuple(self._files.values())
+    first: int | None = None
+    low: int = 0
+    last: int = 0
+    before: int | None = None
+    files: dict[str, WrittenFile] = field(default_factory=dict)
 
 
 def last_delivered(spool: Spool, sink: str) -> int | None:
@@ -134,11 +119,6 @@ class MinuteStore(CutStore):
         found = (one for one in read if one is not None and (one.spool_id, one.sink) == (spool_id, self._sink))
         return [one.as_cut() for one in found if end - _LISTED <= one.minute // MINUTE < end]
 
-    def versions(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """None: a document names files."""
-        del tables
-        return {}
-
     def publish(self, cut: PublishedCut) -> None:
         """As :meth:`publish_up_to`; every minute has the cut's reasons."""
         self.publish_up_to(cut, lambda _: cut.incomplete)
@@ -158,7 +138,7 @@ class MinuteStore(CutStore):
                 next_document=format_rfc3339(begin * MINUTE),
             )
         end = max(begin, (cut.timestamp + 1) // MINUTE)
-        files = {file.path: file for file in (*(record.files if record else ()), *self._delivered.files)}
+        files = {file.path: file for file in (record.files if record else ())} | self._delivered.files
         of_minutes: dict[int, list[WrittenFile]] = defaultdict(list)
         for file in files.values():
             of_minutes[minute_of(file)].append(file)
@@ -174,7 +154,7 @@ class MinuteStore(CutStore):
                 if last < end:
                     self._keep(last, before, of_minutes)
         self._keep(end, cut, of_minutes)
-        self._delivered.clear()
+        self._delivered.files.clear()
         self._continues = True
 
     def _keep(self, following: int, cut: PublishedCut | None, files: Mapping[int, Iterable[WrittenFile]]) -> None:

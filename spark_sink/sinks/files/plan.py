@@ -18,7 +18,6 @@ from connector.spool.manifest import Manifest, SegmentFile
 from spark_sink.sinks.files.config import CONSUMER
 from spark_sink.sinks.shared.completing.epoch_rows import COMPLETED_ROWS
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
-from spark_sink.sources.changes.admission import runs
 
 _BEFORE = {"sort_fields": False, "exact_keys": False, "removed_rows": False}
 """Values of options, unlike their defaults, for files that were started before there was such an option."""
@@ -100,13 +99,12 @@ class Holding:
 
     def to_text(self) -> str:
         """The text of an option of the source."""
-        return orjson.dumps({"end": self.end, "max_bytes": self.max_bytes}).decode()
+        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "Holding":
         """Reads what :meth:`to_text` wrote."""
-        node = orjson.loads(text)
-        return cls(int(node["max_bytes"]), None if node["end"] is None else int(node["end"]))
+        return cls(**orjson.loads(text))
 
     def releases(self, newest: Manifest, unwritten_bytes: int, most: int = 0) -> bool:
         """True if the open minute is written up to the newest epoch.
@@ -178,8 +176,3 @@ def file_groups(manifests: Iterable[Manifest], *, by_minute: bool) -> list[FileG
         segments = tuple(file for manifest in members for file in manifest.files)
         out.append(FileGroup(members[0].epoch, minute, segments))
     return out
-
-
-def shared_out(groups: list[FileGroup], cores: int) -> list[range]:
-    """The groups that each task writes."""
-    return runs([group.bytes for group in groups], cores)

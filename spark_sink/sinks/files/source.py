@@ -27,7 +27,6 @@ from spark_sink.sinks.files.plan import (
     Holding,
     completed_rows_of,
     file_groups,
-    shared_out,
 )
 from spark_sink.sinks.files.writer import FileWriter, WrittenFile, destination_at
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
@@ -35,7 +34,7 @@ from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.reports import TaskReport, as_rows
 from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
-from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch, by_minute
+from spark_sink.sources.changes.admission import EpochWeight, Group, by_epoch, by_minute, runs
 
 _BATCH_BYTES = 1024**3
 """Bytes of segments in a micro-batch; bounds what a failed one repeats."""
@@ -110,7 +109,7 @@ class FileSinkReader(SinkStreamReader):
                 completion_of(self._completion, file_options),
                 completed_rows_of(self._consumer),
             )
-            for run in shared_out(groups, self._cores)
+            for run in runs([group.bytes for group in groups], self._cores)
         ]
 
     def written(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

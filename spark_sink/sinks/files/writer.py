@@ -13,8 +13,9 @@ that no state is needed to make it idempotent.
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -150,9 +151,7 @@ class FileWriter:
                 for series, rows in by_series(batch):
                     files = tables.get(series.table)
                     if files is None:
-                        rejected = TableDeadLetters(
-                            self._dead_letters, series.table, dead_letters, most=_SLICE, size_of=size_of
-                        )
+                        rejected = TableDeadLetters(self._dead_letters, series.table, dead_letters, _SLICE)
                         files = tables[series.table] = _TableFiles(output, _folder(rows, minute), stem, rejected)
                         undo.callback(files.abandon)
                     files.extend(series, rows)
@@ -162,7 +161,7 @@ class FileWriter:
             for files in tables.values():
                 files.encode()
             for files in tables.values():
-                of_table = files.rejected()
+                of_table = files.dead_letters.finish()
                 if of_table is not None:
                     self.rejected.append(of_table)
                 if self._options.schema_files:
@@ -196,14 +195,14 @@ def _folder(rows: pa.RecordBatch, minute: int) -> str:
     return "/".join((_safe(name), time[0:4], time[5:7], time[8:10], time[11:13], time[14:16]))
 
 
+@dataclass(slots=True)
 class _Output:
     """The state that the files of all tables of a group share; bounds how many of them are open."""
 
-    def __init__(self, destination: FileStore, encoding: Encoding, rotate_bytes: int) -> None:
-        self.destination = destination
-        self.encoding = encoding
-        self.rotate_bytes = rotate_bytes
-        self._in_use: dict[str, _TableFiles] = {}  # by folder; the least recently used first
+    destination: FileStore
+    encoding: Encoding
+    rotate_bytes: int
+    _in_use: "dict[str, _TableFiles]" = field(default_factory=dict)  # by folder; the least recently used first
 
     def use(self, files: "_TableFiles") -> None:
         """Marks a table's file as used; the least recently used one beyond the bound rests."""
@@ -221,7 +220,7 @@ class _TableFiles:
 
     def __init__(self, output: _Output, folder: str, stem: str, dead_letters: TableDeadLetters) -> None:
         self.folder = folder
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters  # complete once all rows were encoded
         self.waiting = 0
         self.described: dict[str, Series] = {}  # by schema key
         self._output = output
@@ -229,7 +228,7 @@ class _TableFiles:
         self._rows: list[pa.RecordBatch] = []
         self._series: Series | None = None
         self._file: _OpenFile | None = None
-        self._done: list[tuple[_OpenFile, WrittenFile]] = []
+        self._done: list[tuple[PendingFile, WrittenFile]] = []
 
     def extend(self, series: Series, rows: pa.RecordBatch) -> None:
         """Adds rows; rows of another series start a new file."""
@@ -253,7 +252,7 @@ class _TableFiles:
         for batch in rows.to_batches():
             for part in slices_of(batch, _SLICE):
                 result = encode_rows(self._output.encoding, self._series, part)
-                self._dead_letters.add(part, result)
+                self.dead_letters.add(part, result)
                 self._write(self._series, result.rows)
 
     def _write(self, series: Series, rows: EncodedRows) -> None:
@@ -274,26 +273,22 @@ class _TableFiles:
         if self._file is not None:
             self._file.rest()
 
-    def rejected(self) -> RejectedRows | None:
-        """Completes the dead letters, once all rows were encoded; returns what was rejected."""
-        return self._dead_letters.finish()
-
     def finish(self) -> Iterator[WrittenFile]:
         """Gives every file its name."""
         self._close()
         if self._done:
             self._output.destination.make_folder(self.folder)
         while self._done:
-            file, written = self._done[0]
-            file.publish()
+            pending, written = self._done[0]
+            pending.publish()
             del self._done[0]
             yield written
 
     def abandon(self) -> None:
         """Removes the files that have no name yet."""
-        for file in (self._file, *(file for file, _ in self._done)):
-            if file is not None:
-                file.abandon()
+        opened = [] if self._file is None else [self._file.pending]
+        for pending in (*opened, *(pending for pending, _ in self._done)):
+            pending.abandon()
 
     def _begin(self, series: Series) -> "_OpenFile":
         number = len(self._done)
@@ -308,9 +303,9 @@ class _TableFiles:
         try:
             file.rest()
         except BaseException:
-            file.abandon()
+            file.pending.abandon()
             raise
-        self._done.append((file, WrittenFile(file.path, file.rows, file.stored, file.table)))
+        self._done.append((file.pending, WrittenFile(file.path, file.rows, file.stored, file.table)))
 
 
 class _OpenFile:
@@ -321,7 +316,7 @@ class _OpenFile:
         self.table = series.table
         self.rows = 0
         self.size = self.stored = 0
-        self._pending = pending
+        self.pending = pending
         self._encoding = encoding
         self._member: zlib._Compress | None = None
         try:
@@ -343,15 +338,7 @@ class _OpenFile:
         if self._member is not None:
             member, self._member = self._member, None
             self._store(member.flush())
-        self._pending.rest()
-
-    def publish(self) -> None:
-        """Gives the file its name."""
-        self._pending.publish()
-
-    def abandon(self) -> None:
-        """Removes it."""
-        self._pending.abandon()
+        self.pending.rest()
 
     def _append(self, data: bytes | memoryview) -> None:
         if not self._encoding.gzipped:
@@ -364,7 +351,7 @@ class _OpenFile:
             self._store(compressed)
 
     def _store(self, data: bytes | memoryview) -> None:
-        self._pending.append(data)
+        self.pending.append(data)
         self.stored += len(data)
 
 
@@ -407,13 +394,12 @@ def by_series(batch: pa.RecordBatch) -> Iterator[tuple[Series, pa.RecordBatch]]:
             key, method = rows.column("schema_key")[0].as_py(), rows.column("read_method")[0].as_py()
             yield Series(table, key, method, schema), rows
             continue
-        keys = rows.column("schema_key").to_pylist()
-        methods = rows.column("read_method").to_pylist()
         first = 0
-        for index in range(1, rows.num_rows + 1):
-            if index == rows.num_rows or (keys[index], methods[index]) != (keys[first], methods[first]):
-                yield Series(table, keys[first], methods[first], schema), rows.slice(first, index - first)
-                first = index
+        of_rows = zip(rows.column("schema_key").to_pylist(), rows.column("read_method").to_pylist(), strict=True)
+        for (key, method), run in groupby(of_rows):
+            length = len(list(run))
+            yield Series(table, key, method, schema), rows.slice(first, length)
+            first += length
 
 
 def _safe(name: str) -> str:

@@ -51,9 +51,9 @@ class FileDeliveries:
         files = [file for group in groups for file in writer.write(group)]
         if files:
             if self.delivered.first is None:
-                self.delivered.begin(first, self._spool.manifest(first).watermark_low)
+                self.delivered.first, self.delivered.low = first, self._spool.manifest(first).watermark_low
             self.delivered.last = last
-            self.delivered.add(files)
+            self.delivered.files |= {file.path: file for file in files}
         return files
 
     def publish(self, last: int, incomplete: Mapping[str, str] | None = None, *, now: int = 0) -> None:
