@@ -22,7 +22,7 @@ def changes_of(spool: Spool, epochs: Iterable[Manifest], start: UnitPosition) ->
             continue
         skipped = start.events if epoch.epoch == start.epoch else 0
         first = 0
-        for rows in _batches(spool, epoch):
+        for rows in (batch for file in epoch.files for batch in spool.batches(file)):
             left = rows.slice(max(0, skipped - first))
             yield from _changes(left, epoch.epoch, first + rows.num_rows - left.num_rows)
             first += rows.num_rows
@@ -64,24 +64,17 @@ class EventsByPlace:
         return self._table
 
 
-def _batches(spool: Spool, epoch: Manifest) -> Iterator[pa.RecordBatch]:
-    return (batch for file in epoch.files for batch in spool.batches(file))
-
-
 def _changes(rows: pa.RecordBatch, epoch: int, first: int) -> Iterator[KeyedChange]:
     metadata = rows.column("source_metadata")
-    captures = metadata.field("value_capture_type").to_pylist()
-    transactions = metadata.field("server_transaction_id").to_pylist()
-    timestamps = metadata.field("commit_timestamp").to_pylist()
     for place, (table, mod_type, capture, payload, timestamp, sequence, transaction, schema_key) in enumerate(
         zip(
             rows.column("object").to_pylist(),
             metadata.field("mod_type").to_pylist(),
-            captures,
+            metadata.field("value_capture_type").to_pylist(),
             rows.column("payload").to_pylist(),
-            timestamps,
+            metadata.field("commit_timestamp").to_pylist(),
             rows.column("change_sequence_number").to_pylist(),
-            transactions,
+            metadata.field("server_transaction_id").to_pylist(),
             rows.column("schema_key").to_pylist(),
             strict=True,
         ),

@@ -168,7 +168,7 @@ def create_missing(
             wanted[name] += _with_metadata(name, of_source, of_metadata, there.dialect)
         types = {(table, column): kind for table in lacking for column, kind in of_metadata.items()}
         types |= {(spelled.get(table.lower(), table), column): kind for (table, column), kind in of_source.items()}
-        wanted |= adding(types, lacking, there.dialect)
+        wanted |= altering("ADD COLUMN", types, lacking, there.dialect)
     if not wanted:
         return []
     _make(target, wanted, "the destination refuses to create what the source has")
@@ -186,11 +186,8 @@ def _with_metadata(
     """The statements that add the columns of ``sink.metadata`` to a table that is created; none if it is no table."""
     there = {column.lower() for of, column in of_source if of == table}
     columns = [name for name in types if name not in there] if there else []
-    return [
-        statement
-        for statements in adding({(table, name): types[name] for name in columns}, {table: columns}, dialect).values()
-        for statement in statements
-    ]
+    added = altering("ADD COLUMN", {(table, name): types[name] for name in columns}, {table: columns}, dialect)
+    return list(chain.from_iterable(added.values()))
 
 
 def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddress) -> None:
@@ -217,27 +214,27 @@ def make_nullable(columns: Mapping[str, Collection[str]], target: DatabaseAddres
 
 
 def _make(target: DatabaseAddress, wanted: Mapping[str, list[str]], refused: str) -> None:
-    """Makes all changes of tables at once, or one after another: one table must not stop the others."""
-    try:
-        change_tables(target, list(chain.from_iterable(wanted.values())))
-    except SinkError as error:
-        if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
-            raise
-        made = _labels(ddl_of(target, WRITER))
-        for name, statements in wanted.items():
-            if name not in made:
-                _try(target, name, statements, refused)
+    """Makes all changes of tables at once, or one after another: one table must not stop the others.
+
+    A refused one is tried again later: a child's parent may still have its former key.
+    """
+    if _refusal(target, list(chain.from_iterable(wanted.values()))) is None:
+        return
+    made = _labels(ddl_of(target, WRITER))
+    for name, statements in wanted.items():
+        if name not in made and isinstance(_refusal(target, statements), (BadRequest, NotFound)):
+            _log.warning(refused, table=name)
 
 
-def _try(target: DatabaseAddress, name: str, statements: list[str], refused: str) -> None:
-    """Makes one change. A refused one is tried again later: a child's parent may still have its former key."""
+def _refusal(target: DatabaseAddress, statements: list[str]) -> BaseException | None:
+    """Changes tables; returns why the database refuses these statements, or None."""
     try:
         change_tables(target, statements)
     except SinkError as error:
         if not isinstance(error.__cause__, (BadRequest, Conflict, NotFound)):
             raise
-        if not isinstance(error.__cause__, Conflict):
-            _log.warning(refused, table=name)
+        return error.__cause__
+    return None
 
 
 def _with_former_keys(source: Mapping[str, SourceTable], there: DestinationDatabase) -> set[str]:
@@ -307,19 +304,6 @@ def creating(
     return found
 
 
-def adding(
-    types: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
-) -> dict[str, list[str]]:
-    """The statements that add columns to tables, by ``table.column``; a column whose type is not known is left out.
-
-    Args:
-        types: as the dialect spells them, by table and column.
-        columns: of each table.
-        dialect: of both databases.
-    """
-    return _altering("ADD COLUMN", types, columns, dialect)
-
-
 def relaxing(
     types: Mapping[tuple[str, str], str],
     columns: Mapping[str, Collection[str]],
@@ -340,36 +324,32 @@ def relaxing(
     nullable = dict(types)
     if dialect.name == "postgresql":
         nullable = {of: f"TYPE {kind}" if is_emulated else "DROP NOT NULL" for of, kind in types.items()}
-    return _altering("ALTER COLUMN", nullable, columns, dialect)
+    return altering("ALTER COLUMN", nullable, columns, dialect)
 
 
-def _altering(
-    change: str, suffixes: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
+def altering(
+    change: str, types: Mapping[tuple[str, str], str], columns: Mapping[str, Collection[str]], dialect: Dialect
 ) -> dict[str, list[str]]:
+    """The statements that change columns of tables, by ``table.column``; one whose type is not known is left out.
+
+    Args:
+        change: ``ADD COLUMN`` or ``ALTER COLUMN``.
+        types: as the dialect spells them, or what else ends the statement, by table and column.
+        columns: of each table.
+        dialect: of the databases.
+    """
     return {
         f"{table}.{column}": [
-            f"ALTER TABLE {_quoted(table, dialect)} {change} {_quoted(column, dialect)} {suffixes[table, column]}"
+            f"ALTER TABLE {dialect.table(table)} {change} {dialect.identifier(column)} {types[table, column]}"
         ]
         for table, names in columns.items()
         for column in sorted(names)
-        if (table, column) in suffixes
+        if (table, column) in types
     }
 
 
-def _quoted(name: str, dialect: Dialect) -> str:
-    """A name as a statement has it, ``schema.table`` in a named schema."""
-    quote = '"' if dialect.name == "postgresql" else "`"
-    return ".".join(f"{quote}{part}{quote}" for part in name.split("."))
-
-
 def _missing_parents(line: Sequence[str], ddl: Mapping[str, str], creates: Callable[[str], bool]) -> list[str]:
-    """The tables in a line of parents that may not be created, and without whose rows their children have none.
-
-    Args:
-        line: a table, its parent, and so on.
-        ddl: the statements that create them.
-        creates: whether a table may be created.
-    """
+    """The parents in a line (a table, its parent, and so on) that may not be created, and whose rows children need."""
     return [
         parent for child, parent in pairwise(line) if _NEEDS_ROWS.search(ddl.get(child, "")) and not creates(parent)
     ]

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 
 from connector.config.address import DatabaseAddress
 from connector.core.column_kinds import ColumnKind, SpannerType
-from connector.core.schemas import TableSchema
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.creation import Creation, create_missing, make_nullable
 from spark_sink.sinks.spanner.destination_tables import (
@@ -60,12 +59,9 @@ def omissions_of(
             return not type_json
         return SpannerType.parse(type_json).kind not in _MADE_BY_HAND
 
-    def schema(key: str) -> TableSchema:
-        return known.schema(key)
-
     def relax(columns: Mapping[str, Collection[str]]) -> Mapping[str, DestinationTable]:
         may = creation.wanted(known) if creation is not None else {}
         make_nullable({table: names for table, names in columns.items() if table in may}, target)
         return awaited_destination(target).tables
 
-    return Omissions(applying, there.tables, schema, former, look, relax if creation is not None else None)
+    return Omissions(applying, there.tables, known.schema, former, look, relax if creation is not None else None)

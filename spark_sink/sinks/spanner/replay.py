@@ -9,7 +9,6 @@ A row that the source did not have then is deleted if one of its dead letters is
 omits deletes leaves it to the destination.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -99,7 +98,7 @@ class _Row:
     """
 
     key: str
-    indexes: Sequence[int]
+    indexes: list[int]
 
 
 class _SpannerReplay:
@@ -213,7 +212,6 @@ def _rows(
 ) -> tuple[Mapping[Key, _Row], Rejections]:
     """The rows of a table that dead letters are of, and the dead letters that have no such key."""
     found: dict[Key, _Row] = {}
-    indexes: dict[Key, list[int]] = defaultdict(list)
     rejected: Rejections = []
     key_types = _key_types(newest)
     for index, (payload, schema) in enumerate(zip(rows.column("payload").to_pylist(), schemas, strict=True)):
@@ -227,8 +225,7 @@ def _rows(
             rejected.append((index, f"its payload lacks the key of table {newest.table}: remove it"))
             continue
         key = key_of(values, newest.primary_keys, kinds_of(newest))
-        indexes[key].append(index)
-        found.setdefault(key, _Row(text, indexes[key]))
+        found.setdefault(key, _Row(text, [])).indexes.append(index)
     return found, rejected
 
 

@@ -7,8 +7,6 @@ that was requested twice is refused the second time, as one that is made already
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from google.api_core.exceptions import ClientError, Forbidden, GoogleAPICallError, from_grpc_status
@@ -16,7 +14,6 @@ from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import DatabaseAdminGrpcTransport
 
 from connector.config.address import DatabaseAddress
-from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError, UnreachableError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import ADMIN, SETUP_TIMEOUT
@@ -26,14 +23,12 @@ from connector.spanner.errors import (
     CallAction,
     CallError,
     gone_container,
-    retried,
     setup_error,
 )
 from connector.spanner.refusals import refusal
-from connector.telemetry.retrying import attempts
 from spark_sink.errors import PermanentError, SinkError
 from spark_sink.sinks.spanner.destination_tables import WRITER
-from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, retrying
+from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, repeated
 
 PATIENCE = 60.0
 """Seconds for which a call is requested again."""
@@ -104,20 +99,18 @@ def _connected(address: DatabaseAddress) -> Iterator[tuple[BlockingClient, Datab
 
 def _requested(client: BlockingClient, access: Access, what: str, hint: str, call: Callable[[], _T]) -> _T:
     """The result of a call, which is requested again while its error may pass."""
-    try:
-        with attempts(partial(_cause, client, access), f"tables of {client.database}") as tried:
-            for attempt in retrying(tried, patience=PATIENCE, first_pause=0.1):
-                with attempt:
-                    try:
-                        return call()
-                    except GoogleAPICallError as error:
-                        found = client.failed(error)
-                        if found.action is not CallAction.STOP:
-                            raise RetriedError(found) from error
-                        raise _refused(error, found, client.database, access, what, hint) from error
-    except RetriedError as error:
-        raise setup_error(error.found, client.database, access) from error
-    raise AssertionError("the last attempt returns or raises")
+
+    def attempt() -> _T:
+        try:
+            return call()
+        except GoogleAPICallError as error:
+            found = client.failed(error)
+            if found.action is not CallAction.STOP:
+                raise RetriedError(found) from error
+            raise _refused(error, found, client.database, access, what, hint) from error
+
+    part = f"tables of {client.database}"
+    return repeated(attempt, client, access, "look at the tables of", part, patience=PATIENCE, first_pause=0.1)
 
 
 def _refused(
@@ -132,9 +125,3 @@ def _refused(
         hint = "Make it by hand, or give the sink roles/spanner.databaseAdmin, and start again."
     kind = PermanentError if isinstance(error, ClientError) else SinkError
     return kind(f"{database} {what} ({error.code}: {why})", hint=hint)
-
-
-def _cause(client: BlockingClient, access: Access, error: BaseException) -> Cause:
-    assert isinstance(error, RetriedError)
-    cause = retried(error.found, client.host, access)
-    return replace(cause, text=f"cannot look at the tables of {client.database}: {cause.text}")

@@ -5,6 +5,7 @@ micro-batch that is repeated begins where the bookkeeping row says, and reports 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, groupby
 
@@ -29,7 +30,6 @@ from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
 from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying
 from spark_sink.sinks.spanner.connection import connected
 from spark_sink.sinks.spanner.creation import Creation
-from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name, dead_letter_prefix
 from spark_sink.sinks.spanner.destination_tables import PATIENCE
 from spark_sink.sinks.spanner.gone import omissions_of
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
@@ -195,9 +195,8 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
         mode = partition.applying.mode
         omissions = omissions_of(place.source, place.creation, place.target, known, partition.applying, there)
         planner = WritePlanner(partition.applying, there.tables, keys, omissions, columns)
-        writer = UnitWriter(planner, progress, partition.applying)
-        try:
-            at = position
+        at = position
+        with closing(UnitWriter(planner, progress, partition.applying)) as writer:
             for unit in units(
                 changes_of(spool, manifests, position),
                 start=position,
@@ -211,8 +210,14 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
                 at = unit.end
             if at != end:
                 progress.advance(at, end)
-        finally:
-            writer.close()
+
+
+def dead_letter_prefix(spool: Spool, consumer: str, epoch: int) -> str:
+    """The beginning of the names of an epoch's files of dead letters; the place of the first event follows.
+
+    So a repeated micro-batch has the same names.
+    """
+    return f"{spool.header().spool_id}_spanner.{consumer}_{epoch}_"
 
 
 def stored_before(position: UnitPosition, first: int, spool: Spool, consumer: str, dead_letters: DeadLetters) -> int:
@@ -249,7 +254,7 @@ def _put(
     for (table, epoch), found in groupby(ordered, key=lambda one: (one.change.table, one.change.at[0])):
         held = list(found)
         rows = events.at(epoch, [one.change.at[1] for one in held])
-        name = dead_letter_name(spool, consumer, epoch, held[0].change.at[1])
+        name = f"{dead_letter_prefix(spool, consumer, epoch)}{held[0].change.at[1]}"
         dead_letters.put(table, name, rows, [one.why for one in held])
 
 

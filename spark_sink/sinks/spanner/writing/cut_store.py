@@ -4,7 +4,7 @@ The row itself says up to which commit timestamp every change is applied, becaus
 published cut adds which tables are incomplete, and why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import orjson
 from google.protobuf.message import Message
@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 from connector.config.address import DatabaseAddress
 from connector.spanner.blocking import BlockingClient
 from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut
-from spark_sink.sinks.spanner.writing.progress import CUT, published, select_of
+from spark_sink.sinks.spanner.writing.mutations import UPDATE
+from spark_sink.sinks.spanner.writing.progress import CUT, row_mutation, select_of
 from spark_sink.sinks.spanner.writing.transactions import Read, SinkTransactions
 
 
@@ -50,15 +51,10 @@ class SpannerCutStore(CutStore):
         newest = self.newest()
         return [] if newest is None else [newest]
 
-    def versions(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """None."""
-        del tables
-        return {}
-
     def publish(self, cut: PublishedCut) -> None:
         """Replaces the published cut; a sink that has applied nothing yet has no row, and keeps none."""
         incomplete = orjson.dumps(dict(cut.incomplete)).decode() if cut.incomplete else None
-        mutations = published(self._key, cut.model_dump_json(), incomplete)
+        mutations = row_mutation(UPDATE, self._key, {"cut": cut.model_dump_json(), "incomplete": incomplete})
 
         def decide(row: Read | None) -> Sequence[Message]:
             return () if row is None else mutations

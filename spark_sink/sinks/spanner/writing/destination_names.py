@@ -1,6 +1,7 @@
 """The names of the source's tables and columns in the destination, as it spells them."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from spark_sink.sinks.spanner.config import Applying
 from spark_sink.sinks.spanner.destination_tables import DestinationTable
@@ -18,29 +19,20 @@ class DestinationNames:
 
     Attributes:
         tables: the destination's.
+        table: a table's name, by its name in the source.
+        column: a column's name, by the names of its table and of itself in the source.
     """
 
     def __init__(self, applying: Applying, tables: Mapping[str, DestinationTable]) -> None:
         self.tables = tables
         self._applying = applying
         self._spelled = {name.lower(): name for name in tables}
-        self._tables: dict[str, str] = {}
-        self._columns: dict[tuple[str, str], str] = {}
+        self.table = cache(self._table)
+        self.column = cache(self._column)
 
-    def table(self, source: str) -> str:
-        """A table's name."""
-        found = self._tables.get(source)
-        if found is None:
-            name = self._applying.table(source)
-            found = self._tables[source] = name if name in self.tables else self._spelled.get(name.lower(), name)
-        return found
-
-    def column(self, table: str, column: str) -> str:
-        """A column's name, of a table of the source."""
-        found = self._columns.get((table, column))
-        if found is None:
-            found = self._columns[table, column] = self._column(table, column)
-        return found
+    def _table(self, source: str) -> str:
+        name = self._applying.table(source)
+        return name if name in self.tables else self._spelled.get(name.lower(), name)
 
     def _column(self, table: str, column: str) -> str:
         name = self._applying.column(table, column)

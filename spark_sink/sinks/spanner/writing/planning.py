@@ -9,7 +9,7 @@ from spark_sink.sinks.spanner.destination_tables import DestinationTable
 from spark_sink.sinks.spanner.writing.destination_names import DestinationNames
 from spark_sink.sinks.spanner.writing.mutations import DELETE, UPDATE, WRITE, Levels, RowMutation, leveled
 from spark_sink.sinks.spanner.writing.omissions import Omissions
-from spark_sink.sinks.spanner.writing.progress import TABLE
+from spark_sink.sinks.spanner.writing.progress import TABLE, TYPES
 from spark_sink.sinks.spanner.writing.row_merger import KeyedChange, MergedRow, Value, merged
 from spark_sink.sinks.spanner.writing.units import Unit
 
@@ -18,20 +18,8 @@ METADATA = (COMMIT_TIMESTAMP, SEQUENCE)
 RECORD_SEQUENCE, MOD_INDEX = "source_record_sequence", "source_mod_index"
 """The parts of the sequence number, with the commit timestamp the sort keys of Datastream; written where they exist."""
 
-METADATA_TYPES = {
-    "googlesql": {
-        COMMIT_TIMESTAMP: "TIMESTAMP",
-        SEQUENCE: "STRING(MAX)",
-        RECORD_SEQUENCE: "STRING(MAX)",
-        MOD_INDEX: "INT64",
-    },
-    "postgresql": {
-        COMMIT_TIMESTAMP: "timestamptz",
-        SEQUENCE: "varchar",
-        RECORD_SEQUENCE: "varchar",
-        MOD_INDEX: "bigint",
-    },
-}
+_HELD = {COMMIT_TIMESTAMP: "timestamp", SEQUENCE: "text", RECORD_SEQUENCE: "text", MOD_INDEX: "integer"}
+METADATA_TYPES = {dialect: {name: types[held] for name, held in _HELD.items()} for dialect, types in TYPES.items()}
 """The types of all four, by the dialect's name."""
 
 

@@ -57,10 +57,11 @@ _ADDED = {
 }
 """Columns that a table of an older version lacks, and what they hold."""
 
-_TYPES = {
-    "googlesql": {"text": "STRING(MAX)", "timestamp": "TIMESTAMP"},
-    "postgresql": {"text": "varchar", "timestamp": "timestamptz"},
+TYPES = {
+    "googlesql": {"text": "STRING(MAX)", "timestamp": "TIMESTAMP", "integer": "INT64"},
+    "postgresql": {"text": "varchar", "timestamp": "timestamptz", "integer": "bigint"},
 }
+"""The types of columns that the sink adds, by the dialect's name and by what they hold."""
 
 _CREATE_VIEW = (
     f"CREATE OR REPLACE VIEW {VIEW} SQL SECURITY INVOKER AS SELECT p.sink, p.epoch - 1 AS epoch, p.complete_up_to,"
@@ -78,7 +79,7 @@ def statements_for(dialect: str, columns: Collection[str] | None, *, has_view: b
     """
     if columns is None:
         return [DDL[dialect], _CREATE_VIEW]
-    types = _TYPES[dialect]
+    types = TYPES[dialect]
     added = [f"ALTER TABLE {TABLE} ADD COLUMN {name} {types[of]}" for name, of in _ADDED.items() if name not in columns]
     return [*added, _CREATE_VIEW] if added or not has_view else []
 
@@ -86,7 +87,6 @@ def statements_for(dialect: str, columns: Collection[str] | None, *, has_view: b
 IDENTITY = "epoch_identity"
 """Distinguishes the epoch that was applied last from one that another copy of the spool has under its number."""
 
-_COLUMNS = ("sink", "owner", "epoch", "events", "updated", IDENTITY, "complete_up_to", "complete_up_to_text")
 _SELECT = f"SELECT owner, epoch, events, {IDENTITY}, complete_up_to_text, cut, incomplete FROM {TABLE} WHERE sink = "
 CUT = 5
 """The place of the published cut in a row that the statement reads; empty if there is none."""
@@ -226,7 +226,8 @@ class AppliedProgress:
                 text = format_rfc3339(watermark_of(identity) if complete is None else complete)
             written = [*changes, *self._written(end, identity, text)]
             if lacking:
-                written += _updated(self.sink, {"incomplete": _with_dead_letters(row[_INCOMPLETE], lacking)})
+                incomplete = _with_dead_letters(row[_INCOMPLETE], lacking)
+                written += row_mutation(UPDATE, self.sink, {"incomplete": incomplete})
             return written if at == start else ()
 
         self.transactions.run(decide)
@@ -240,10 +241,16 @@ class AppliedProgress:
         return row
 
     def _written(self, at: UnitPosition, identity: str, complete: str) -> list[Message]:
-        place = (self.sink, self.owner, str(at.epoch), str(at.events), "spanner.commit_timestamp()", identity)
-        values = (*place, self._timestamp(complete), complete or None)
-        row = MergedRow(TABLE, (self.sink,), ("sink",), {})
-        return encoded([RowMutation(WRITE, TABLE, _COLUMNS, values, row)])
+        values = {
+            "owner": self.owner,
+            "epoch": str(at.epoch),
+            "events": str(at.events),
+            "updated": "spanner.commit_timestamp()",
+            IDENTITY: identity,
+            "complete_up_to": self._timestamp(complete),
+            "complete_up_to_text": complete or None,
+        }
+        return row_mutation(WRITE, self.sink, values)
 
     def _timestamp(self, complete: str) -> str | None:
         """The value of the column; in the PostgreSQL dialect it has microseconds, the last one before."""
@@ -252,20 +259,10 @@ class AppliedProgress:
         return format_rfc3339(parse(complete) // 1000 * 1000)
 
 
-def published(sink: str, cut: str, incomplete: str | None) -> list[Message]:
-    """The mutation that keeps a published cut in the row of a sink.
-
-    Args:
-        sink: the row's key.
-        cut: the cut's JSON.
-        incomplete: a JSON object of the tables that are incomplete, or None.
-    """
-    return _updated(sink, {"cut": cut, "incomplete": incomplete})
-
-
-def _updated(sink: str, values: Mapping[str, str | None]) -> list[Message]:
+def row_mutation(operation: str, sink: str, values: Mapping[str, str | None]) -> list[Message]:
+    """The mutation of a sink's row that sets columns of it."""
     row = MergedRow(TABLE, (sink,), ("sink",), {})
-    return encoded([RowMutation(UPDATE, TABLE, ("sink", *values), (sink, *values.values()), row)])
+    return encoded([RowMutation(operation, TABLE, ("sink", *values), (sink, *values.values()), row)])
 
 
 def _with_dead_letters(incomplete: str, tables: Collection[str]) -> str:

@@ -9,22 +9,19 @@ was read in the same transaction (https://cloud.google.com/spanner/docs/transact
 import queue
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from typing import Self
 
 import grpc
 from google.cloud.spanner_v1 import types
 from google.protobuf.message import Message
 
-from connector.core.health.retries import Cause
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
-from connector.spanner.errors import CallAction, CallError, gone_container, is_lost_session, retried, setup_error
-from connector.telemetry.retrying import attempts
+from connector.spanner.errors import CallAction, CallError, gone_container, is_lost_session, setup_error
 from spark_sink.sinks.spanner.destination_tables import WRITER
-from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, retrying
+from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, repeated
 
 THREADS = 4
 """Transactions at a time."""
@@ -87,11 +84,11 @@ class RefusedWriteError(Exception):
         self.is_too_large = found.code in _SIZE_CODES and _TOO_LARGE.search(found.message) is not None
 
 
-class SinkTransactions:
-    """Transactions of one database.
+class SinkTransactions(AbstractContextManager["SinkTransactions"]):
+    """Transactions of one database; in the end sessions are deleted, those that can be, and the channel is closed.
 
     Args:
-        client: the connection; it is closed at the end.
+        client: the connection.
         tag: of every transaction.
         select: reads the bookkeeping row.
         parameters: of ``select``, texts by name.
@@ -108,14 +105,7 @@ class SinkTransactions:
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.unanswered = 0
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Deletes the sessions, those that it can, and closes the channel."""
         try:
             while not self._free.empty():
                 session = self._free.get_nowait()
@@ -135,19 +125,13 @@ class SinkTransactions:
             RefusedError: Spanner refuses the mutations.
             SpannerCdcError: the database cannot be reached, or refuses the access.
         """
-        try:
-            with attempts(self._cause, self._client.database) as tried:
-                for attempt in retrying(tried, patience=_PATIENCE, first_pause=0.02):
-                    with attempt, self._session() as session:
-                        self._attempt(session, decide)
-        except RetriedError as error:
-            raise setup_error(_without_values(error.found), self._client.database, WRITER) from error
 
-    def _cause(self, error: BaseException) -> Cause:
-        """The cause of a repeated transaction."""
-        assert isinstance(error, RetriedError)
-        cause = retried(_without_values(error.found), self._client.host, WRITER)
-        return replace(cause, text=f"cannot write {self._client.database}: {cause.text}")
+        def attempt() -> None:
+            with self._session() as session:
+                self._attempt(session, decide)
+
+        part = self._client.database
+        repeated(attempt, self._client, WRITER, "write", part, patience=_PATIENCE, first_pause=0.02)
 
     def _attempt(self, session: str, decide: Callable[[Read | None], Sequence[Message]]) -> None:
         transaction, row = self._started(session)
@@ -194,18 +178,16 @@ class SinkTransactions:
             request = _CreateSessionRequest(database=database)
             answer = self._call(CREATE_SESSION, database, request, SETUP_TIMEOUT, of="database")
             session = str(_Session.FromString(answer).name)
+        is_lost = False
         try:
             yield session
         except RetriedError as error:
             is_late = error.found.code is grpc.StatusCode.DEADLINE_EXCEEDED  # it may be executed yet
-            if error.found.action is not CallAction.NEW_SESSION and not is_late:
+            is_lost = is_late or error.found.action is CallAction.NEW_SESSION
+            raise
+        finally:
+            if not is_lost:
                 self._free.put(session)
-            raise
-        except BaseException:
-            self._free.put(session)
-            raise
-        else:
-            self._free.put(session)
 
     def _call(
         self, method: str, resource: str, request: object, within: float, *, of: str = "session", of_data: bool = False
@@ -220,7 +202,7 @@ class SinkTransactions:
                 is_gone = is_lost_session(found) or is_of_the_transaction(found)
                 found = replace(found, action=CallAction.NEW_SESSION if is_gone else CallAction.STOP)
             if found.action is not CallAction.STOP:
-                raise RetriedError(found) from error
+                raise RetriedError(_without_values(found)) from error
             is_of_data = found.code in _OF_THE_DATA and not gone_container(found)
             if of_data and (is_of_data or found.code is grpc.StatusCode.RESOURCE_EXHAUSTED):
                 raise RefusedWriteError(found) from error

@@ -42,8 +42,7 @@ class Unit:
         """Two units of the same transactions, of which there are at least two."""
         middle = len(self.transactions) // 2
         first, second = self.transactions[:middle], self.transactions[middle:]
-        epoch, events = second[0][0].at
-        between = UnitPosition(epoch, events)
+        between = UnitPosition(*second[0][0].at)
         return Unit(self.start, between, first, _before(second[0])), Unit(between, self.end, second, self.complete)
 
 

@@ -17,7 +17,7 @@ from spark_sink.sinks.spanner import creation as creating_module
 from spark_sink.sinks.spanner.config import SpannerConfig
 from spark_sink.sinks.spanner.creation import (
     Creation,
-    adding,
+    altering,
     create_missing,
     creating,
     make_nullable,
@@ -184,8 +184,12 @@ def test_a_table_whose_rows_need_no_parent_is_created_with_an_empty_one() -> Non
 def test_columns_are_added_with_the_types_of_the_source() -> None:
     types = {("s.T", "New"): "STRING(MAX)"}
     columns = {"s.T": {"New", "Gone"}}
-    assert adding(types, columns, GOOGLESQL) == {"s.T.New": ["ALTER TABLE `s`.`T` ADD COLUMN `New` STRING(MAX)"]}
-    assert adding(types, columns, POSTGRESQL) == {"s.T.New": ['ALTER TABLE "s"."T" ADD COLUMN "New" STRING(MAX)']}
+    assert altering("ADD COLUMN", types, columns, GOOGLESQL) == {
+        "s.T.New": ["ALTER TABLE `s`.`T` ADD COLUMN `New` STRING(MAX)"]
+    }
+    assert altering("ADD COLUMN", types, columns, POSTGRESQL) == {
+        "s.T.New": ['ALTER TABLE "s"."T" ADD COLUMN "New" STRING(MAX)']
+    }
 
 
 def test_columns_are_made_nullable_with_the_types_that_they_have() -> None:

@@ -16,8 +16,8 @@ from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
 from spark_sink.errors import SinkError
 from spark_sink.sinks.spanner.changes import EventsByPlace
-from spark_sink.sinks.spanner.dead_letter_names import dead_letter_name
 from spark_sink.sinks.spanner.replay import replay_into
+from spark_sink.sinks.spanner.source import dead_letter_prefix
 from tests.connector.spool.backfill.builders import recorded
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.changes import column
@@ -146,7 +146,7 @@ def test_a_replay_of_a_table_looks_at_no_other_files(pair: Pair) -> None:
     rejected_row(pair)
     folder = Path(pair.replica.dead_letters.root, "Zebra")
     folder.mkdir()
-    name = dead_letter_name(pair.spool.spool, "spanner", 1, 0)
+    name = f"{dead_letter_prefix(pair.spool.spool, 'spanner', 1)}0"
     (folder / f"{name}.jsonl").write_text("not JSON")
     done = pair.command("--table", "People")
     assert done.code == 0, done.err
