@@ -80,6 +80,14 @@ def text_array(texts: Sequence[bytes], lengths: Int64s) -> pa.StringArray:
     return found
 
 
+def fixed(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
+    """A column whose values are the rows of a matrix."""
+    rows, width = matrix.shape
+    offsets = np.arange(0, rows * width + 1, width, dtype=np.int32) if width else np.zeros(rows + 1, np.int32)
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
+
+
 def joined(texts: pa.Array) -> memoryview:
     """All texts of a column in one buffer, separated by commas."""
     whole = pa.ListArray.from_arrays(pa.array(np.array([0, len(texts)], np.int32)), texts)

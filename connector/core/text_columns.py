@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import bytes_of, is_constant
+from connector.core.byte_columns import bytes_of, fixed, is_constant
 from connector.core.changes import Int64s
 from connector.core.timestamps import SECOND, format_rfc3339, format_second
 
@@ -37,7 +37,7 @@ def change_sequence_numbers(times: Int64s, sequences: Int64s, mod_indexes: Int64
     out[:, (16, 33)] = ord("/")
     for start, numbers in zip((0, 17, 34), (times, sequences, mod_indexes), strict=True):
         out[:, start : start + 16] = _hex_digits(numbers.astype(np.uint64), _HEX)
-    return _strings(out)
+    return fixed(out).view(pa.string())
 
 
 def uuid_texts(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.Array:
@@ -47,7 +47,7 @@ def uuid_texts(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.
     out[:, (8, 13, 18, 23)] = ord("-")
     for start, stop, at in ((0, 8, 0), (8, 12, 9), (12, 16, 14), (16, 20, 19), (20, 32, 24)):
         out[:, at : at + stop - start] = digits[:, start:stop]
-    return _strings(out)
+    return fixed(out).view(pa.string())
 
 
 def rfc3339_texts(times: Int64s) -> pa.Array:
@@ -69,7 +69,7 @@ def rfc3339_texts(times: Int64s) -> pa.Array:
             for at in range(digits):
                 out[:, 19 + digits - at] = ord("0") + fraction % 10
                 fraction = fraction // 10
-            return _strings(out)
+            return fixed(out).view(pa.string())
     return pa.array([format_rfc3339(time) for time in times.tolist()], pa.string())
 
 
@@ -164,10 +164,3 @@ def _quoted(texts: pa.Array) -> pa.Array:
 def _hex_digits(numbers: npt.NDArray[np.uint64], digits: npt.NDArray[np.uint16]) -> _Characters:
     pairs = digits[numbers.astype(">u8").view(np.uint8)]
     return pairs.view(np.uint8).reshape(len(numbers), 16)
-
-
-def _strings(characters: _Characters) -> pa.Array:
-    rows, width = characters.shape
-    offsets = np.arange(0, rows * width + 1, width, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(characters))]
-    return pa.StringArray.from_buffers(rows, buffers[1], buffers[2])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import RowBytes, bytes_of, ends_of, is_constant
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, fixed, is_constant
 from connector.core.changes import Int64s
 
 NULL, VALUE = b"\x00", b"\x02"
@@ -23,7 +23,6 @@ _NO_VALUE = pa.scalar(NULL, pa.binary())
 _TAG = pa.scalar(VALUE, pa.binary())
 _END_OF_ARRAY = pa.scalar(b"\x00", pa.binary())
 _SEPARATOR = pa.scalar("\0", pa.string())
-_Matrix = npt.NDArray[np.uint8]
 
 
 def varint(number: int) -> bytes:
@@ -64,14 +63,6 @@ def plain_varints(numbers: npt.NDArray[np.uint64], *, prefix: bytes = b"") -> pa
         longer = np.flatnonzero(left > 1)
         places, rest, left = places[longer] + 1, rest[longer] >> np.uint64(7), left[longer] - 1
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def fixed(matrix: _Matrix) -> pa.BinaryArray:
-    """A column whose values are the rows of a matrix."""
-    rows, width = matrix.shape
-    offsets = np.arange(0, rows * width + 1, width, dtype=np.int32) if width else np.zeros(rows + 1, np.int32)
-    data = pa.py_buffer(np.ascontiguousarray(matrix))
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
 def add_longs(row: RowBytes, values: pa.Array, *, nullable: bool = False) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.core.byte_columns import RowBytes, bytes_of, ends_of, is_constant
-from spark_sink.encoding.avro_columns import EMPTY, fixed, plain_varints, whole_numbers
+from connector.core.byte_columns import RowBytes, bytes_of, ends_of, fixed, is_constant
+from spark_sink.encoding.avro_columns import EMPTY, plain_varints, whole_numbers
 
 _VARINT, _EIGHT_BYTES, _LENGTH = 0, 1, 2
 """Wire types."""

@@ -1,11 +1,11 @@
-"""The warnings and errors of a file sink before it writes, for ``spanner-cdc check`` and ``run``. Pure."""
+"""The warnings of a file sink before it writes, for ``spanner-cdc check`` and ``run``. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from connector.config.sinks import WatchedStream
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
-from connector.envelope.avro_schema import AVRO_TYPES, collisions
+from connector.envelope.avro_schema import AVRO_TYPES
 from connector.envelope.envelope import WHOLE_ROWS
 from spark_sink.sinks.files.config import FilesConfig
 
@@ -14,13 +14,6 @@ _ALTERATIONS = {
     "postgresql": "ALTER CHANGE STREAM \"{}\" SET (value_capture_type = 'NEW_ROW')",
 }
 """By the dialect's name; a change stream's name holds letters, digits and underscores only."""
-
-
-def faults_of_names(sink: FilesConfig, tables: Iterable[TableSchema]) -> list[str]:
-    """Columns that would have the same name in Avro, where the sink writes Avro or its schemas."""
-    if sink.format != "avro" and not sink.schema_files:
-        return []
-    return [f"sink.format: {fault}" for table in tables for fault in collisions(table)]
 
 
 def warnings_of_files(sink: FilesConfig, stream: WatchedStream) -> Iterator[str]:

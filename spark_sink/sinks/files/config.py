@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from connector.config.sections import EnvelopeConfig
 from connector.config.sinks import SinkConfig
 from connector.config.values import Duration, Size
 from connector.core.timestamps import SECOND
@@ -57,22 +56,3 @@ class FilesConfig(SinkConfig):
         if value not in (0, 60 * SECOND):
             raise ValueError("files are written by the minute (60s) or as soon as an epoch is sealed (0)")
         return value
-
-
-def check_options(sink: FilesConfig, envelope: EnvelopeConfig) -> None:
-    """Checks that the files can hold the envelope.
-
-    Raises:
-        ValueError: they cannot.
-    """
-    opencdc = envelope.format == "opencdc"
-    if sink.format == "avro" and opencdc:
-        raise ValueError("sink.format: avro needs the datastream envelope: with opencdc write jsonl or protobuf")
-    if sink.format == "protobuf" and not opencdc:
-        raise ValueError("sink.format: protobuf needs the opencdc envelope: with datastream write jsonl or avro")
-    if sink.schema_files and opencdc:
-        raise ValueError("sink.schema_files: needs the datastream envelope, not opencdc")
-    if sink.object != "table" and opencdc:
-        raise ValueError("sink.object: schema_table needs the datastream envelope, not opencdc")
-    if sink.arrays != "json" and sink.format != "avro":
-        raise ValueError(f"sink.arrays: multidimensional needs format avro, not {sink.format}")

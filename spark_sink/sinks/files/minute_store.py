@@ -208,12 +208,7 @@ class MinuteStore(CutStore):
         return follows and last <= max(delivered.last, published)
 
     def _known_after(self, before: int, cut: PublishedCut) -> tuple[int, bool]:
-        """The timestamp after which every file up to a cut is known; and whether all are, of the epochs after one.
-
-        Args:
-            before: that epoch, or 0.
-            cut: the cut.
-        """
+        """The timestamp after which every file up to a cut is known, and whether all are after the epoch ``before``."""
         spool, first = self._spool, self._delivered.first or cut.epoch + 1
         oldest = max(spool.floor(), before + 1)
         after, all_known = cut.timestamp, False

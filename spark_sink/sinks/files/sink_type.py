@@ -13,7 +13,7 @@ from connector.envelope.avro_schema import collisions
 from connector.extras import EXTRAS
 from connector.spool.storage.locations import absolute, in_cloud_storage, unbilled
 from spark_sink.sinks.files import checks
-from spark_sink.sinks.files.config import FORMER_NAMES, FilesConfig, check_options
+from spark_sink.sinks.files.config import FORMER_NAMES, FilesConfig
 from spark_sink.sinks.shared.sink_type import SparkSinkType
 
 if TYPE_CHECKING:
@@ -43,7 +43,17 @@ class FilesSink(SparkSinkType[FilesConfig]):
 
     def check_options(self, sink: FilesConfig, envelope: EnvelopeConfig) -> None:
         """Checks that the files can hold the envelope."""
-        check_options(sink, envelope)
+        opencdc = envelope.format == "opencdc"
+        if sink.format == "avro" and opencdc:
+            raise ValueError("sink.format: avro needs the datastream envelope: with opencdc write jsonl or protobuf")
+        if sink.format == "protobuf" and not opencdc:
+            raise ValueError("sink.format: protobuf needs the opencdc envelope: with datastream write jsonl or avro")
+        if sink.schema_files and opencdc:
+            raise ValueError("sink.schema_files: needs the datastream envelope, not opencdc")
+        if sink.object != "table" and opencdc:
+            raise ValueError("sink.object: schema_table needs the datastream envelope, not opencdc")
+        if sink.arrays != "json" and sink.format != "avro":
+            raise ValueError(f"sink.arrays: multidimensional needs format avro, not {sink.format}")
 
     def destination(self, sink: FilesConfig, source: SourceConfig, envelope: EnvelopeConfig) -> Mapping[str, str]:
         """The options that a folder is read by: with another format, envelope or naming it would hold another history.
@@ -74,8 +84,10 @@ class FilesSink(SparkSinkType[FilesConfig]):
         return _EXTRAS.get(sink.format, {})
 
     def stream_errors(self, sink: FilesConfig, stream: WatchedStream) -> list[str]:
-        """Columns whose names collide in Avro."""
-        return checks.faults_of_names(sink, stream.tables)
+        """Columns whose names collide in Avro, where the sink writes Avro or its schemas."""
+        if sink.format != "avro" and not sink.schema_files:
+            return []
+        return [f"sink.format: {fault}" for table in stream.tables for fault in collisions(table)]
 
     def column_types(self, table: TableSchema) -> Mapping[str, Mapping[str, str]]:
         """In JSON lines, and in Avro."""

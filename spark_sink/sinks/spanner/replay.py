@@ -90,12 +90,7 @@ def replay_into(config: Config) -> Iterator[Replay]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table.
-
-    Attributes:
-        key: the text of a JSON object with its key.
-        indexes: those of its dead letters in their record batch.
-    """
+    """A row of a table: the text of a JSON object with its key, and the indexes of its dead letters in their batch."""
 
     key: str
     indexes: list[int]

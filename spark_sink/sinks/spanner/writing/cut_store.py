@@ -35,15 +35,8 @@ class SpannerCutStore(CutStore):
 
     def newest(self) -> PublishedCut | None:
         """The published cut; None if nothing is applied yet, or an older version has applied it."""
-        found: list[Read | None] = []
-
-        def decide(row: Read | None) -> Sequence[Message]:
-            found[:] = [row]
-            return ()
-
         with self._transactions() as transactions:
-            transactions.run(decide)
-        (row,) = found
+            row = transactions.run(lambda _: ())
         return PublishedCut.model_validate_json(row[CUT]) if row is not None and row[CUT] else None
 
     def cuts(self) -> Sequence[PublishedCut]:

@@ -66,7 +66,7 @@ class Omissions:
             returns the destination's tables after that. None: it never may.
 
     Attributes:
-        tables: the destination's, after the last look.
+        names: the destination's, after the last look.
     """
 
     def __init__(
@@ -78,9 +78,8 @@ class Omissions:
         look: Callable[[], Databases],
         relax: Callable[[Mapping[str, Collection[str]]], Mapping[str, DestinationTable]] | None = None,
     ) -> None:
-        self.tables = tables
+        self.names = DestinationNames(applying, tables)
         self._applying = applying
-        self._names = DestinationNames(applying, tables)
         self._schema = schema
         self._former = former
         self._look = look
@@ -135,25 +134,19 @@ class Omissions:
             return
         self._relaxed |= wanted
         tables = {table for table, _ in wanted}
-        self.tables = self._relax({table: {name for of, name in wanted if of == table} for table in tables})
-
-    @property
-    def names(self) -> DestinationNames:
-        """The destination's names."""
-        if self._names.tables is not self.tables:
-            self._names = DestinationNames(self._applying, self.tables)
-        return self._names
+        there = self._relax({table: {name for of, name in wanted if of == table} for table in tables})
+        self.names = DestinationNames(self._applying, there)
 
     def _looked(self) -> Databases:
         if self._databases is None:
             self._databases = self._look()
-            self.tables = self._databases.there
+            self.names = DestinationNames(self._applying, self._databases.there)
             self._doubts.clear()
         return self._databases
 
     def _doubt(self, schema: TableSchema) -> _Doubt:
         nothing = Omission(schema.primary_keys)
-        there = self.tables.get(self.names.table(schema.table))
+        there = self.names.tables.get(self.names.table(schema.table))
         if there is None:
             return _Doubt(True, frozenset(), nothing)
         names = {column.name: self.names.column(schema.table, column.name) for column in schema.columns}
@@ -182,7 +175,7 @@ class Omissions:
             is_gone = source is None or {*source.key} != {*schema.primary_keys}
             if is_gone or not gone.isdisjoint(schema.primary_keys):
                 return doubt.nothing._replace(is_whole=True)
-        there = self.tables.get(self.names.table(schema.table))
+        there = self.names.tables.get(self.names.table(schema.table))
         differing = frozenset(
             name for name in doubt.columns - gone if there and self.names.column(schema.table, name) in there.columns
         )

@@ -149,23 +149,19 @@ class AppliedProgress:
         Raises:
             SpoolError: the row is missing.
         """
-        found: list[Claimed] = []
 
-        def decide(row: Read | None) -> Sequence[Message]:
+        def claimed(row: Read | None) -> Claimed:
             if row is not None:
-                found[:] = [Claimed(_position(row), row[3], row[4])]
-            elif first is not None:
-                found[:] = [Claimed(first, "")]
-            else:
-                raise SpoolError(
-                    f"the destination has no row of sink {self.sink} in its bookkeeping table, though the sink has"
-                    " applied changes. The destination was restored or is another one, or that row was removed",
-                    hint=CONTINUES_ELSEWHERE,
-                )
-            return self._written(*found[0])
+                return Claimed(_position(row), row[3], row[4])
+            if first is not None:
+                return Claimed(first, "")
+            raise SpoolError(
+                f"the destination has no row of sink {self.sink} in its bookkeeping table, though the sink has applied"
+                " changes. The destination was restored or is another one, or that row was removed",
+                hint=CONTINUES_ELSEWHERE,
+            )
 
-        self.transactions.run(decide)
-        return found[0]
+        return claimed(self.transactions.run(lambda row: self._written(*claimed(row))))
 
     def settle(self, at: UnitPosition) -> None:
         """Waits until no commit that was not answered can take effect later, if there is one.

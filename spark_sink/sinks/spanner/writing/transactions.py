@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from connector.errors import SpannerCdcError
 from connector.spanner.blocking import BlockingClient
-from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers
+from connector.spanner.client import CREATE_SESSION, SETUP_TIMEOUT, STRING, call_headers, session_name
 from connector.spanner.errors import CallAction, CallError, gone_container, is_lost_session, setup_error
 from spark_sink.sinks.spanner.destination_tables import WRITER
 from spark_sink.sinks.spanner.writing.retried_calls import RetriedError, repeated
@@ -41,7 +41,6 @@ _CommitRequest = types.CommitRequest.pb()
 _RollbackRequest = types.RollbackRequest.pb()
 _CreateSessionRequest = types.CreateSessionRequest.pb()
 _DeleteSessionRequest = types.DeleteSessionRequest.pb()
-_Session = types.Session.pb()
 
 _SIZE_CODES = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _OF_THE_DATA = {
@@ -114,26 +113,29 @@ class SinkTransactions(AbstractContextManager["SinkTransactions"]):
         finally:
             self._client.close()
 
-    def run(self, decide: Callable[[Read | None], Sequence[Message]]) -> None:
+    def run(self, decide: Callable[[Read | None], Sequence[Message]]) -> Read | None:
         """Commits what is decided after the bookkeeping row was read, in one transaction.
 
         Args:
             decide: returns the mutations for the row's values, or for None if there is no such row; without mutations
                 nothing is committed. It is called again for each attempt; what it raises is raised.
 
+        Returns:
+            The row's values as the last attempt has read them; None if there was no such row.
+
         Raises:
             RefusedError: Spanner refuses the mutations.
             SpannerCdcError: the database cannot be reached, or refuses the access.
         """
 
-        def attempt() -> None:
+        def attempt() -> Read | None:
             with self._session() as session:
-                self._attempt(session, decide)
+                return self._attempt(session, decide)
 
         part = self._client.database
-        repeated(attempt, self._client, WRITER, "write", part, patience=_PATIENCE, first_pause=0.02)
+        return repeated(attempt, self._client, WRITER, "write", part, patience=_PATIENCE, first_pause=0.02)
 
-    def _attempt(self, session: str, decide: Callable[[Read | None], Sequence[Message]]) -> None:
+    def _attempt(self, session: str, decide: Callable[[Read | None], Sequence[Message]]) -> Read | None:
         transaction, row = self._started(session)
         try:
             mutations = decide(row)
@@ -142,7 +144,7 @@ class SinkTransactions(AbstractContextManager["SinkTransactions"]):
             raise
         if not mutations:
             self._roll_back(session, transaction)
-            return
+            return row
         request = _CommitRequest(session=session, transaction_id=transaction, mutations=mutations)
         request.request_options.transaction_tag = self._tag
         try:
@@ -151,6 +153,7 @@ class SinkTransactions(AbstractContextManager["SinkTransactions"]):
             if error.found.code is not grpc.StatusCode.ABORTED:
                 self.unanswered += 1
             raise
+        return row
 
     def _started(self, session: str) -> tuple[bytes, Read | None]:
         """A new transaction, and the bookkeeping row."""
@@ -177,7 +180,7 @@ class SinkTransactions(AbstractContextManager["SinkTransactions"]):
             database = self._client.database
             request = _CreateSessionRequest(database=database)
             answer = self._call(CREATE_SESSION, database, request, SETUP_TIMEOUT, of="database")
-            session = str(_Session.FromString(answer).name)
+            session = session_name(answer)
         is_lost = False
         try:
             yield session
