@@ -29,6 +29,9 @@ _NOTHING = pa.scalar(None, pa.string())
 _FIELD = re.compile(r"at `\$\[[^\]]*\]\.f(\d+)")
 """The path at which msgspec found a value of an unexpected type."""
 
+_ODD = re.compile(r'["\\\x00-\x1f]')
+"""A character that msgspec does not accept in the name of a field."""
+
 
 class PayloadReader:
     """Reads payloads of one schema.
@@ -63,7 +66,7 @@ class PayloadReader:
         ]
         self._renumbered = _decoder(fields, {})
         names = {f"f{number}": column.name for number, column in enumerate(columns)}
-        self._decoder = None if any(map(_is_odd, names.values())) else _decoder(fields, names)
+        self._decoder = None if any(map(_ODD.search, names.values())) else _decoder(fields, names)
         self._values = [attrgetter(name) for name in names]
         self._read = [
             _lists(reading.read, nulls=null_arrays) if column.layout is Layout.LIST else reading.read
@@ -167,11 +170,6 @@ def _field(reading: "PayloadReading", layout: Layout) -> tuple[object, object]:
     if layout is Layout.LIST:
         return list[reading.parsed] | None, None  # type: ignore[name-defined]
     return reading.parsed, reading.absent
-
-
-def _is_odd(name: str) -> bool:
-    """True if msgspec does not accept the name of a field."""
-    return any(character in '"\\' or character < " " for character in name)
 
 
 def _fitted(value: object, column: AvroColumn) -> object:

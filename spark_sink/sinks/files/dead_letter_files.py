@@ -7,9 +7,11 @@ micro-batch that is repeated writes the same dead letters. Many of them are spli
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import orjson
 import pyarrow as pa
 
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.row_encoding import EncodingResult
 from spark_sink.sinks.shared.row_slices import size_of
 
@@ -31,25 +33,6 @@ def discard_others(store: DeadLetters, spool_id: str, first_epochs: Collection[i
     store.discard_all(lambda name: name.rpartition("_")[0] in groups and name not in names)
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedRows:
-    """Events of a table in a group that became dead letters.
-
-    Attributes:
-        table: its name in the source.
-        rows: how many events.
-        why: the reason of one of them.
-        stopped: why all events of the table were rejected, or empty.
-        names: of the dead-letter files.
-    """
-
-    table: str
-    rows: int
-    why: str
-    stopped: str
-    names: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class TableDeadLetters:
     """Writes the events of a table that cannot be encoded as dead letters.
@@ -58,12 +41,14 @@ class TableDeadLetters:
         store: where they go.
         table: the table's name.
         name: what the names of their files begin with.
+        first: the first epoch of the table's group.
         most: bytes of rows that may wait for a file.
     """
 
     store: DeadLetters
     table: str
     name: str
+    first: int
     most: int
     _rows: list[pa.RecordBatch] = field(default_factory=list)
     _reasons: list[str] = field(default_factory=list)
@@ -71,7 +56,7 @@ class TableDeadLetters:
     _waiting: int = 0
     _written: int = 0
     _why: str = ""
-    _stopped: str = ""
+    _stopped: bool = False
 
     def add(self, rows: pa.RecordBatch, result: EncodingResult) -> None:
         """Adds those of the rows that were rejected.
@@ -87,13 +72,13 @@ class TableDeadLetters:
         self._rows.append(rejected)
         self._reasons += [why for _, why in result.rejected]
         self._why = self._why or self._reasons[0]
-        self._stopped = result.stopped
+        self._stopped = bool(result.stopped)
         self._waiting += size_of(rejected)
         if self._waiting >= self.most:
             self._write()
 
-    def finish(self) -> RejectedRows | None:
-        """Writes the rows that wait, durably; returns what was rejected, or None.
+    def finish(self) -> TaskReport | None:
+        """Writes the rows that wait, durably; reports what was rejected, with the names of the files, or returns None.
 
         Raises:
             SinkError: the disk or Cloud Storage refuses.
@@ -101,7 +86,14 @@ class TableDeadLetters:
         self._write()
         if not self._written:
             return None
-        return RejectedRows(self.table, self._written, self._why, self._stopped, tuple(self._names))
+        return TaskReport(
+            self.first,
+            self.table,
+            rejected=self._written,
+            why=self._why,
+            stopped=self._stopped,
+            own=orjson.dumps(self._names).decode(),
+        )
 
     def _write(self) -> None:
         if not self._rows:

@@ -73,7 +73,7 @@ class _FileReplay:
         minutes = integers(pc.list_element(encodable.column("sort_keys"), 1).cast(pa.int64())) // MINUTE
         for minute in np.unique(minutes).tolist():
             of_minute = encodable.filter(pa.array(minutes == minute))
-            list(self._writer.write_rows([of_minute], minute, f"{name}_{_digest(of_minute)}", name))
+            list(self._writer.write_rows([of_minute], minute, f"{name}_{_digest(of_minute)}", name, 0))
         if len(indexes):
             self._has_written.add(rows.column("object")[0].as_py())
         return rejected

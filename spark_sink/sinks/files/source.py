@@ -132,17 +132,7 @@ class FileSinkReader(SinkStreamReader):
                 TaskReport(first, file.table, events=file.rows, own=orjson.dumps((file.path, file.bytes)).decode())
                 for file in writer.write(group)
             ]
-            reports += [
-                TaskReport(
-                    first,
-                    of_table.table,
-                    rejected=of_table.rows,
-                    why=of_table.why,
-                    stopped=bool(of_table.stopped),
-                    own=orjson.dumps(of_table.names).decode(),
-                )
-                for of_table in writer.rejected
-            ]
+            reports += writer.rejected
             reports += [TaskReport(first, table, incomplete=count) for table, count in writer.incomplete.items()]
             writer.rejected.clear()
             writer.incomplete.clear()

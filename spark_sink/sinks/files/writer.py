@@ -30,12 +30,13 @@ from spark_sink.encoding.file_format import EncodedRows, Encoding, Series
 from spark_sink.encoding.jsonl import JsonLines
 from spark_sink.encoding.opencdc import OpenCdc
 from spark_sink.errors import DestinationUnavailableError, SinkError, TableRefusedError
-from spark_sink.sinks.files.dead_letter_files import RejectedRows, TableDeadLetters, dead_letter_prefix
+from spark_sink.sinks.files.dead_letter_files import TableDeadLetters, dead_letter_prefix
 from spark_sink.sinks.files.plan import FileGroup, FileOptions
 from spark_sink.sinks.shared.completing.epoch_rows import COMPLETED_ROWS, EpochRows
 from spark_sink.sinks.shared.completing.spanner_rows import Completion
 from spark_sink.sinks.shared.completing.whole_rows import with_mark
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.row_encoding import encode_rows
 from spark_sink.sinks.shared.row_slices import by_table, size_of, slices_of
 
@@ -114,8 +115,8 @@ class FileWriter:
         self._destination = destination
         self._options = options
         self._dead_letters = dead_letters
-        self.rejected: list[RejectedRows] = []
-        """The rejected events of the groups that were written."""
+        self.rejected: list[TaskReport] = []
+        """The reports of rejected events of the groups that were written."""
         self.encoding = _encoding_of(options, spool.schema)
         self._schemas = _avro(options, spool.schema, deflate=False)
         self._described: set[str] = set()
@@ -128,11 +129,12 @@ class FileWriter:
             SpoolError: the spool cannot be read.
         """
         batches = (batch for segment in group.segments for batch in self._epochs.batches(segment))
-        stem = f"{self._spool_id}_{group.first_epoch}"
-        return self.write_rows(batches, group.minute, stem, dead_letter_prefix(self._spool_id, group.first_epoch))
+        first = group.first_epoch
+        dead_letters = dead_letter_prefix(self._spool_id, first)
+        return self.write_rows(batches, group.minute, f"{self._spool_id}_{first}", dead_letters, first)
 
     def write_rows(
-        self, batches: Iterable[pa.RecordBatch], minute: int, stem: str, dead_letters: str
+        self, batches: Iterable[pa.RecordBatch], minute: int, stem: str, dead_letters: str, first: int
     ) -> Iterator[WrittenFile]:
         """Writes rows of one minute; as :meth:`write`.
 
@@ -141,6 +143,7 @@ class FileWriter:
             minute: since 1970.
             stem: of the files' names; equal for the same rows.
             dead_letters: what the names of their dead-letter files begin with.
+            first: the first epoch, for reports.
         """
         tables: dict[str, _TableFiles] = {}
         output = _Output(self._destination, self.encoding, self._options.rotate_bytes)
@@ -151,7 +154,7 @@ class FileWriter:
                 for series, rows in by_series(batch):
                     files = tables.get(series.table)
                     if files is None:
-                        rejected = TableDeadLetters(self._dead_letters, series.table, dead_letters, _SLICE)
+                        rejected = TableDeadLetters(self._dead_letters, series.table, dead_letters, first, _SLICE)
                         files = tables[series.table] = _TableFiles(output, _folder(rows, minute), stem, rejected)
                         undo.callback(files.abandon)
                     files.extend(series, rows)

@@ -23,10 +23,11 @@ from connector.spool.sink_report import SinkReport, report_of, write_report
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.dead_letters_command import main
 from spark_sink.errors import SinkError
-from spark_sink.sinks.files.dead_letter_files import RejectedRows, dead_letter_prefix, discard_others
+from spark_sink.sinks.files.dead_letter_files import dead_letter_prefix, discard_others
 from spark_sink.sinks.files.plan import FileOptions, file_groups
 from spark_sink.sinks.files.writer import FileWriter, WrittenFile, destination_at
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.shared.row_encoding import encode_rows
 from tests.spark_sink.processes import program
 from tests.spark_sink.spools import KEY, NAME, START, SpoolMaker, record
@@ -48,7 +49,7 @@ def counted(at: int, *numbers: str) -> list[DataChangeRecord]:
     ]
 
 
-def written(spool: SpoolMaker, root: Path, shape: FileOptions = AVRO) -> tuple[list[WrittenFile], list[RejectedRows]]:
+def written(spool: SpoolMaker, root: Path, shape: FileOptions = AVRO) -> tuple[list[WrittenFile], list[TaskReport]]:
     letters = DeadLetters(f"{root}-letters/files")
     writer = FileWriter(spool.spool, spool.spool_id, destination_at(str(root)), shape, letters)
     groups = file_groups(spool.spool.manifests(1, spool.spool.latest()), by_minute=shape.by_minute)
@@ -87,7 +88,7 @@ def test_a_value_that_does_not_fit_makes_a_dead_letter_of_its_event_alone(spool:
     files, refusals = written(spool, tmp_path / "out")
     assert ids_in(tmp_path / "out", files) == {"Counted": [0, 2, 3], "Singers": [7, 8]}
     assert letters_in(tmp_path / "out") == {"Counted": [(1, REASON), (4, REASON)]}
-    assert [(of.table, of.rows, of.stopped) for of in refusals] == [("Counted", 2, "")]
+    assert [(of.table, of.rejected, of.stopped) for of in refusals] == [("Counted", 2, False)]
     assert "secret" not in refusals[0].why
 
 
@@ -99,7 +100,8 @@ def test_a_table_that_avro_cannot_hold_is_dead_letters_and_the_others_are_files(
     files, refusals = written(spool, tmp_path / "out", replace(AVRO, schema_files=True))
     assert ids_in(tmp_path / "out", files) == {"Singers": [3]}
     assert letters_in(tmp_path / "out") == {"Colliding": [(1, COLLISION), (2, COLLISION), (4, COLLISION)]}
-    assert [(of.table, of.rows, of.stopped.startswith(COLLISION)) for of in refusals] == [("Colliding", 3, True)]
+    assert [(of.table, of.rejected, of.stopped) for of in refusals] == [("Colliding", 3, True)]
+    assert refusals[0].why.startswith(COLLISION)
     assert not list((tmp_path / "out").rglob("d_Colliding/**"))
 
 
@@ -177,7 +179,7 @@ def test_a_table_whose_every_event_is_rejected_has_few_dead_letter_files(spool: 
     for epoch in range(20):
         spool.seal(*counted(START + 1000 * epoch + 1, *(["secret"] * 100)))
     _, (refused,) = written(spool, tmp_path / "out")
-    assert (refused.rows, len(refused.names)) == (2000, 1)
+    assert (refused.rejected, len(orjson.loads(refused.own))) == (2000, 1)
 
 
 def test_an_error_that_every_row_would_cause_makes_no_dead_letter(
@@ -217,7 +219,7 @@ def test_dead_letters_that_an_older_program_left_of_a_batch_are_removed(spool: S
     place.put("Other", f"{dead_letter_prefix(spool.spool_id, 1)}_0x", rows, reasons)
     place.put("Counted", f"{dead_letter_prefix(spool.spool_id, 1)}_1", rows, reasons)
     place.put("Counted", f"{dead_letter_prefix(spool.spool_id, 12)}_0", rows, reasons)
-    discard_others(place, spool.spool_id, {1}, set(refused.names))
+    discard_others(place, spool.spool_id, {1}, set(orjson.loads(refused.own)))
     assert sorted(file.name for file in place.files()) == sorted(
         [f"{dead_letter_prefix(spool.spool_id, 12)}_0", f"{dead_letter_prefix(spool.spool_id, 1)}_0"]
     )
