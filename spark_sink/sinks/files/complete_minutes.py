@@ -12,17 +12,17 @@ it takes a document for an event without a payload, and ignores it: hence a docu
 from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from connector.core.timestamps import MINUTE, format_rfc3339, parse
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, DocumentPart, Timestamp
 from spark_sink.sinks.files.writer import WrittenFile
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 
 FOLDER = "_complete"
 
 
-class MinuteOfTable(BaseModel):
+class MinuteOfTable(DocumentPart):
     """The files of a table in a minute.
 
     Attributes:
@@ -31,8 +31,6 @@ class MinuteOfTable(BaseModel):
         bytes: their size.
         incomplete: the reason why the table lacks rows, or has too many; empty if it is complete.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     files: tuple[str, ...] = ()
     rows: int = Field(default=0, ge=0)
@@ -51,7 +49,7 @@ class MinuteOfTable(BaseModel):
         )
 
 
-class CompleteMinute(BaseModel):
+class CompleteMinute(Document):
     """A document.
 
     Attributes:
@@ -64,9 +62,6 @@ class CompleteMinute(BaseModel):
         tables: every table that the sink delivers, by its name in the source.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     minute: Timestamp
     timestamp: Timestamp
     epoch: int = Field(ge=1)

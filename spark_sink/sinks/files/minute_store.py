@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from connector.core.timestamps import MINUTE, format_rfc3339
 from connector.log import Log
 from connector.spool.consumers import MINUTES
-from connector.spool.manifest import VERSION, Timestamp
+from connector.spool.manifest import Document, Timestamp
 from connector.spool.reading import Spool, to_json
 from connector.spool.sink_report import report_of
 from connector.spool.storage.store import FileStore, contents
@@ -63,7 +63,7 @@ def last_delivered(spool: Spool, sink: str) -> int | None:
     return report.last if report.cut is not None else None
 
 
-class _Record(BaseModel):
+class _Record(Document):
     """The sink's record.
 
     Attributes:
@@ -72,9 +72,6 @@ class _Record(BaseModel):
         files: those of that minute and of later ones.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
     next: Timestamp
     cut: PublishedCut | None = None
     files: tuple[WrittenFile, ...] = ()
@@ -230,10 +227,7 @@ class MinuteStore(CutStore):
 
     def _record(self) -> _Record | None:
         if self._known is None:
-            try:
-                self._known = self._spool.document(self._path, _Record, "it is not a valid record of minutes")
-            except FileNotFoundError:
-                return None
+            self._known = self._spool.find(self._path, _Record, "it is not a valid record of minutes")
         return self._known
 
 

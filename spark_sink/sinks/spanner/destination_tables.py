@@ -132,21 +132,22 @@ async def destination_at(target: DatabaseAddress) -> DestinationDatabase:
     """
     client = SpannerClient(target, access=WRITER)
     async with client.connected():
-        return await _destination(client)
-
-
-async def _destination(client: SpannerClient) -> DestinationDatabase:
-    dialect = await dialect_of(client)
-    keys = await primary_keys(client, dialect)
+        dialect = await dialect_of(client)
+        keys = await primary_keys(client, dialect)
+        rows = await client.rows(
+            "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL,"
+            " spanner_type FROM information_schema.columns"
+        )
+        views = await client.rows(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
+        )
+        relations = await relations_of(client, dialect)
     columns: dict[str, set[str]] = defaultdict(set)
     generated: dict[str, set[str]] = defaultdict(set)
     required: dict[str, set[str]] = defaultdict(set)
     not_null: dict[str, set[str]] = defaultdict(set)
     types: dict[str, dict[str, str]] = defaultdict(dict)
-    for schema, table, column, how, nullable, default, kind in await client.rows(
-        "SELECT table_schema, table_name, column_name, is_generated, is_nullable, column_default IS NOT NULL,"
-        " spanner_type FROM information_schema.columns"
-    ):
+    for schema, table, column, how, nullable, default, kind in rows:
         name = dialect_name(dialect, schema, table)
         types[name][str(column)] = code_of(dialect, str(kind))
         (columns if how == "NEVER" else generated)[name].add(str(column))
@@ -154,10 +155,6 @@ async def _destination(client: SpannerClient) -> DestinationDatabase:
             not_null[name].add(str(column))
             if not default:
                 required[name].add(str(column))
-    views = await client.rows(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
-    )
-    relations = await relations_of(client, dialect)
     depths = depths_of(relations.interleaved, relations.references)
     referred_to = relations.with_ancestors(table for tables in relations.references.values() for table in tables)
     takes_others = relations.with_ancestors(relations.takes_others)
