@@ -129,7 +129,7 @@ class SelfTest:
         if self.options.dataset:
             from spark_sink.sinks.bigquery.client import BigQueryClient
 
-            client = BigQueryClient(self._target(), failure=SinkError, patience=60.0)
+            client = BigQueryClient(self._target(), patience=60.0)
             if not client.dataset_exists(self.options.dataset):
                 raise ConfigurationError([f"--dataset: there is no dataset {self.options.dataset}: create it"])
 

@@ -50,7 +50,7 @@ class Place:
     client: BigQueryClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = BigQueryClient(self.target, failure=SinkError, patience=60.0)
+        self.client = BigQueryClient(self.target, patience=60.0)
 
     def table(self, name: str, *fields: Field, key: tuple[str, ...] = ()) -> BigQueryTable:
         """Creates a table."""

@@ -82,9 +82,7 @@ def dataset_errors(sink: BigQueryConfig, source: SourceConfig, stream: WatchedSt
     """Asks BigQuery for datasets that do not exist and for which no location is configured, and for unfit tables."""
     target = sink.target(source)
     try:
-        with with_libraries():
-            from spark_sink.sinks.bigquery.client import BigQueryClient
-        client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
+        client = _client(target)
         missing = [
             f"sink.dataset: dataset {dataset} does not exist in project {target.project}:"
             f" bq mk --location=LOCATION --dataset {target.project}:{dataset}, or set sink.location"
@@ -125,9 +123,7 @@ def objects(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream) -
         SinkError: BigQuery does not answer, or refuses.
     """
     datasets = sorted(dataset for dataset in _datasets(sink, stream) if SCHEMA_IN_DATASET not in dataset)
-    with with_libraries():
-        from spark_sink.sinks.bigquery.client import BigQueryClient
-    client = BigQueryClient(sink.target(source), failure=SinkError, patience=_PATIENCE)
+    client = _client(sink.target(source))
     names = [(dataset, name) for dataset in datasets for name in client.names(dataset)]
     return [
         DestinationObject(
@@ -138,6 +134,12 @@ def objects(sink: BigQueryConfig, source: SourceConfig, stream: WatchedStream) -
         for (dataset, name), table in zip(names, _found(client, names), strict=True)
         if table is not None  # else it has just been dropped
     ]
+
+
+def _client(target: BigQueryTarget) -> "BigQueryClient":
+    with with_libraries():
+        from spark_sink.sinks.bigquery.client import BigQueryClient
+    return BigQueryClient(target, patience=_PATIENCE)
 
 
 def _found(client: "BigQueryClient", names: Sequence[tuple[str, str]]) -> "list[ExistingTable | None]":
@@ -172,8 +174,5 @@ def _sizes(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]
     Raises:
         SinkError: BigQuery does not answer for one; the others are not looked up any more.
     """
-    with with_libraries():
-        from spark_sink.sinks.bigquery.client import BigQueryClient
-    client = BigQueryClient(target, failure=SinkError, patience=_PATIENCE)
-    found = _found(client, [(table.dataset, table.name) for table in tables])
+    found = _found(_client(target), [(table.dataset, table.name) for table in tables])
     return [table.bytes for table in found if table is not None and table.bytes is not None]

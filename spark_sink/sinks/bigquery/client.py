@@ -24,7 +24,6 @@ from google.cloud import bigquery
 from connector.core.health.retries import Cause
 from connector.core.timestamps import SECOND
 from connector.credentials import why_unusable
-from connector.errors import SpannerCdcError
 from connector.proxies import direct_session, https_proxy, is_of_proxy
 from connector.proxies import hint as proxy_hint
 from connector.telemetry.retrying import Attempts, attempts
@@ -85,15 +84,16 @@ class BigQueryClient:
 
     Args:
         target: the project and its endpoint.
-        failure: the type of the errors that are raised.
         patience: seconds for which transient errors are retried.
+
+    Raises:
+        SinkError: from every method, if BigQuery refuses or cannot be reached.
     """
 
-    def __init__(self, target: BigQueryTarget, *, failure: type[SpannerCdcError], patience: float = PATIENCE) -> None:
+    def __init__(self, target: BigQueryTarget, *, patience: float = PATIENCE) -> None:
         self._target = target
-        self._failure = failure
         self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=_note)
-        self._jobs = BigQueryJobs(self._client, patience=patience, failure=failure, note=_note)
+        self._jobs = BigQueryJobs(self._client, patience=patience, note=_note)
         self._locations: dict[str, str] = {}
 
     def dataset_exists(self, dataset: str) -> bool:
@@ -183,16 +183,24 @@ class BigQueryClient:
             table.name,
         )
 
-    def query(self, sql: str, dataset: str, name: str) -> None:
-        """Runs a statement on a table to its end; its errors never hold values of rows."""
-        self._query(sql, dataset, name, None)
+    def query(
+        self, sql: str, dataset: str, name: str, *, job_id: str | None = None, before: Before | None = None
+    ) -> None:
+        """Runs a statement on a table to its end; its errors never hold values of rows.
 
-    def merge(self, sql: str, dataset: str, name: str, *, job_id: str, before: Before | None = None) -> None:
-        """Runs a statement that reads rows to its end; it is not run again if a job with that id succeeded.
-
-        ``before`` is called with each id before a job is started under it: ``job_id``, with a suffix after a failure.
+        One that reads rows has a ``job_id``: it is not run again if a job with that id succeeded. ``before`` is called
+        with each id before a job is started under it: ``job_id``, with a suffix after a failure.
         """
-        self._query(sql, dataset, name, job_id, before)
+        with self._errors(f"table {dataset}.{name}", job_id):
+            location = self._location(dataset)
+            self._jobs.run(
+                job_id,
+                location,
+                lambda job: self._client().query(
+                    sql, job_id=job, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
+                ),
+                before,
+            )
 
     def settle(self, job_id: str, dataset: str, name: str) -> None:
         """Waits until a job on a table has ended; prevents it if it was never started (:meth:`BigQueryJobs.settle`)."""
@@ -221,18 +229,6 @@ class BigQueryClient:
             )
             for row in job.result(retry=self._retry):
                 yield row.values()
-
-    def _query(self, sql: str, dataset: str, name: str, job_id: str | None, before: Before | None = None) -> None:
-        with self._errors(f"table {dataset}.{name}", job_id):
-            location = self._location(dataset)
-            self._jobs.run(
-                job_id,
-                location,
-                lambda job: self._client().query(
-                    sql, job_id=job, location=location, retry=self._retry, job_retry=None, timeout=TIMEOUT
-                ),
-                before,
-            )
 
     def load(
         self, dataset: str, name: str, fields: list[Field], rows: bytes, *, job_id: str, read_by: str = ""
@@ -304,18 +300,9 @@ class BigQueryClient:
                 yield
             except _ERRORS as error:
                 why, hint, is_final = reason_of(error, words)
-                raise self._kind(error, is_final=is_final)(f"{line}: {why}", hint=hint) from None
+                raise _kind(error, is_final=is_final)(f"{line}: {why}", hint=hint) from None
             finally:
                 _TRIED.reset(before)
-
-    def _kind(self, error: Exception, *, is_final: bool) -> type[SpannerCdcError]:
-        """The error to raise: a sink starts again after transient ones, and never after final ones."""
-        if not issubclass(SinkError, self._failure):
-            return self._failure
-        if is_final:
-            return PermanentError
-        is_unanswered = isinstance(error, exceptions.RetryError) or is_transient(error)
-        return DestinationUnavailableError if is_unanswered else self._failure
 
 
 _TRIED: ContextVar[Attempts | None] = ContextVar("what this thread asks of BigQuery", default=None)
@@ -327,10 +314,17 @@ def _note(error: Exception) -> None:
         tried.failed(error)
 
 
+def _kind(error: Exception, *, is_final: bool) -> type[SinkError]:
+    """The error to raise: a sink starts again after transient ones, and never after final ones."""
+    if is_final:
+        return PermanentError
+    is_unanswered = isinstance(error, exceptions.RetryError) or is_transient(error)
+    return DestinationUnavailableError if is_unanswered else SinkError
+
+
 def cause_of(error: BaseException, what: str, words: str | None = None) -> Cause:
     """The cause of a retry: ``what`` fails, for the reason of :func:`reason_of`."""
-    why = reason_of(error, words).why
-    return Cause(what, detail=why, hint=_RETRIED)
+    return Cause(what, detail=reason_of(error, words).why, hint=_RETRIED)
 
 
 def reason_of(error: BaseException, words: str | None = None, *, code: str = "") -> BigQueryRefusal:

@@ -13,8 +13,8 @@ from google.api_core import exceptions, retry
 from google.auth import exceptions as auth_exceptions
 from google.cloud import bigquery
 
-from connector.errors import SpannerCdcError
 from connector.log import Log
+from spark_sink.errors import SinkError
 
 TIMEOUT = 60.0
 """Seconds for a request."""
@@ -60,7 +60,6 @@ class BigQueryJobs:
         client: BigQuery's client of this process.
         patience: seconds for which transient errors are retried.
         note: takes each error after which something is tried again.
-        failure: the type of the error for a job that cannot be prevented.
     """
 
     def __init__(
@@ -68,12 +67,10 @@ class BigQueryJobs:
         client: Callable[[], bigquery.Client],
         *,
         patience: float,
-        failure: type[SpannerCdcError],
         note: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._patience = patience
-        self._failure = failure
         self._retry = retry.Retry(predicate=is_transient, timeout=patience, on_error=note)
         self._note = note
 
@@ -109,10 +106,7 @@ class BigQueryJobs:
                 except exceptions.Conflict:
                     assert job_id is not None
                     known = self._get(_attempt(job_id, number), location)
-                    self._wait(known)
-                    if known.error_result:
-                        number, known = self._newest(job_id, number, known, location)
-                        self._wait(known)
+                    number, known = self._ended(job_id, number, known, location)
                     if known.error_result or is_lost():
                         number += 1
                         continue
@@ -132,18 +126,17 @@ class BigQueryJobs:
         job = self._found(job_id, location)
         if job is None:
             return False
-        self._wait(job)
-        if job.error_result:
-            _, job = self._newest(job_id, 0, job, location)
-            self._wait(job)
-        return not job.error_result
+        return not self._ended(job_id, 0, job, location)[1].error_result
 
-    def _newest(self, job_id: str, number: int, job: _Job, location: str) -> tuple[int, _Job]:
-        """The newest attempt, from one that failed on: its number, and its job.
+    def _ended(self, job_id: str, number: int, job: _Job, location: str) -> tuple[int, _Job]:
+        """Waits until an attempt has ended, and if it failed, the newest one: its number, and its job.
 
         An attempt exists only after the one before it has failed. So the newest is found in steps that double, because
         a job that fails at each start of the sink has many.
         """
+        self._wait(job)
+        if not job.error_result:
+            return number, job
         step = 1
         while (later := self._found(_attempt(job_id, number + step), location)) is not None:
             number, job, step = number + step, later, step * 2
@@ -152,6 +145,7 @@ class BigQueryJobs:
             later = self._found(_attempt(job_id, number + step), location)
             if later is not None:
                 number, job = number + step, later
+        self._wait(job)
         return number, job
 
     def _found(self, name: str, location: str) -> _Job | None:
@@ -171,17 +165,12 @@ class BigQueryJobs:
         continues under the next id.
         """
         deadline = time.monotonic() + PREVENTED_AFTER
-        while True:
-            try:
-                job = self._client().get_job(job_id, location=location, retry=self._retry, timeout=TIMEOUT)
-            except exceptions.NotFound:
-                if time.monotonic() >= deadline:
-                    self._prevent(job_id, location)
-                    continue
+        while (job := self._found(job_id, location)) is None:
+            if time.monotonic() >= deadline:
+                self._prevent(job_id, location)
             else:
-                self._wait(job)
-                return
-            time.sleep(_POLL)
+                time.sleep(_POLL)
+        self._wait(job)
 
     def _prevent(self, job_id: str, location: str) -> None:
         """Takes a job's id with a job that fails, unless the job exists by now."""
@@ -193,7 +182,7 @@ class BigQueryJobs:
             return
         self._wait(job)
         if not job.error_result:  # it would be taken for the other process's work
-            raise self._failure(
+            raise SinkError(
                 f"BigQuery ran job {job_id}, which had to fail",
                 hint="Report this, and compare the table that the job's name holds with its source.",
             )
@@ -204,7 +193,7 @@ class BigQueryJobs:
         while not job.done(retry=self._retry, timeout=TIMEOUT):
             waited = time.monotonic() - started
             if waited > LONGEST_JOB:
-                raise self._failure(
+                raise SinkError(
                     f"job {job.job_id} of BigQuery has not ended for {waited / 3600:.0f} hours",
                     hint=f"Cancel it with `bq cancel {job.job_id}`, and run it again: nothing is lost.",
                 )

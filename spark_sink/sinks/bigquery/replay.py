@@ -26,7 +26,7 @@ from connector.spool.backfill.records import unfinished_tables, unfinished_times
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, write_report
 from connector.spool.sink_start import start_of_sink
-from spark_sink.errors import SinkError, TableError
+from spark_sink.errors import TableError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.commit_log import CommitLog, ReplayEntry
 from spark_sink.sinks.bigquery.config import BigQueryConfig
@@ -172,7 +172,7 @@ class _BigQueryReplay:
 
     def _drop(self, table: BigQueryTable, loads: Iterable[MergeLoad]) -> None:
         """Drops staging tables that are not merged."""
-        client = BigQueryClient(self._target, failure=SinkError)
+        client = BigQueryClient(self._target)
         for load in loads:
             client.delete(table.dataset, load.staging)
 
@@ -212,7 +212,7 @@ class _BigQueryReplay:
 
     def _late(self, rows: pa.RecordBatch, table: BigQueryTable, load: MergeLoad) -> Rejections:
         """The rows of which the table has later changes, each by its own number: a line has that of its last row."""
-        client = BigQueryClient(self._target, failure=SinkError)
+        client = BigQueryClient(self._target)
         path = f"{self._target.project}.{table.dataset}"
         sql = numbers_statement(table, f"{path}.{table.name}", f"{path}.{load.staging}")
         there = dict(client.rows(sql, table.dataset, table.name))

@@ -56,7 +56,7 @@ class BigQueryReplica(Replica):
         self._mode = sink.mode
         self._target = sink.target(source)
         self._options = sink.table_options(stored.header().default_schema or "")
-        self._client = BigQueryClient(self._target, failure=SinkError)
+        self._client = BigQueryClient(self._target)
         self._found: dict[str, tuple[BigQueryTable, ExistingTable | None]] = {}
         self.name = f"BigQuery's {self._target.project}.{sink.dataset}"
         self.keeps_history = sink.mode == "append-only"

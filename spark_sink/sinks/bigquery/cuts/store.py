@@ -63,7 +63,7 @@ class BigQueryCuts(CutStore):
         self._location = location
         self._has_views = has_views
         self.notes_versions_last = table_options.mode == MERGE_LOAD
-        self._client = BigQueryClient(target, failure=SinkError)
+        self._client = BigQueryClient(target)
         self._spool_id = spool.header().spool_id
         self._table = cuts_table(self._options)
         self._path = f"{target.project}.{self._table.dataset}.{self._table.name}"
@@ -110,7 +110,7 @@ class BigQueryCuts(CutStore):
         if self._options.mode == MERGE_LOAD:
             start = start_of_sink(self._spool, self._sink)
             job_id = row.job_id(self._path, start.id if start else "")
-            self._client.merge(row.insert_statement(self._path), self._table.dataset, self._table.name, job_id=job_id)
+            self._client.query(row.insert_statement(self._path), self._table.dataset, self._table.name, job_id=job_id)
             return
         writer = BigQueryWriter(self._target, self._table)
         for _, why in writer.append(writer.default_stream, row.descriptor, [row.message()]):

@@ -62,7 +62,7 @@ class StagedRows:
             SinkError: BigQuery refuses, or cannot be reached.
             SpoolError: the spool cannot be read or written.
         """
-        client = BigQueryClient(self.target, failure=SinkError)
+        client = BigQueryClient(self.target)
         path = f"{self.target.project}.{table.dataset}"
         into, staging, bounds = f"{path}.{table.name}", f"{path}.{load.staging}", load.bounds if self.prunes else ""
         sql = merge_statement(table, into, staging, bounds)
@@ -74,7 +74,7 @@ class StagedRows:
                 sql = backfill_statement(table, into, staging, f"{path}.{notes}", bounds)
             else:
                 noting = keep_statement(table, f"{path}.{notes}", staging)
-                client.merge(noting, table.dataset, notes, job_id=f"{load.staging}_keep")
+                client.query(noting, table.dataset, notes, job_id=f"{load.staging}_keep")
         turns = Turns(self.spool, client, self.target.project, table)
 
         def take(job_id: str) -> None:
@@ -82,7 +82,7 @@ class StagedRows:
             if self.of_backfill:
                 self._check_noted(table, load, unnoted)
 
-        client.merge(sql, table.dataset, table.name, job_id=merge_job(load.staging), before=take)
+        client.query(sql, table.dataset, table.name, job_id=merge_job(load.staging), before=take)
         client.delete(table.dataset, load.staging)
 
     def is_merged(self, table: BigQueryTable, load: MergeLoad) -> bool:
@@ -91,7 +91,7 @@ class StagedRows:
         Raises:
             SinkError: BigQuery refuses, or cannot be reached.
         """
-        client = BigQueryClient(self.target, failure=SinkError)
+        client = BigQueryClient(self.target)
         return client.has_succeeded(merge_job(load.staging), table.dataset, table.name)
 
     def _notes(self, client: BigQueryClient, table: BigQueryTable) -> str:
@@ -150,7 +150,7 @@ def drop_notes(spool: Spool, target: BigQueryTarget, unfinished: Collection[str]
     """
     for path, notes in _left_over(spool, unfinished):
         at = replace(target, project=notes.project)
-        BigQueryClient(at, failure=SinkError).delete(notes.dataset, notes.name)
+        BigQueryClient(at).delete(notes.dataset, notes.name)
         spool.storage.delete(path)
 
 

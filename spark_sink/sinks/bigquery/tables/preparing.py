@@ -66,7 +66,7 @@ class BigQueryTables:
 
     def __init__(self, spool: Spool, target: BigQueryTarget, *, location: str, max_staleness: int, name: str) -> None:
         self.target = target
-        self._client = BigQueryClient(target, failure=SinkError)
+        self._client = BigQueryClient(target)
         self._location = location
         self._max_staleness = max_staleness
         self._records = TableRecords(spool, name)

@@ -270,7 +270,7 @@ def row_writer(
     """
     rows: RowWriter
     if table_options.mode == MERGE_LOAD:
-        rows = Loading(BigQueryClient(target, failure=SinkError), table, name)
+        rows = Loading(BigQueryClient(target), table, name)
     else:
         writer, builder = BigQueryWriter(target, table), RowBuilder(table, table_options.mode)
         pending, pairs = table_options.mode != MERGE, table_options.update_pairs

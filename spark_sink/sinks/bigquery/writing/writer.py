@@ -210,7 +210,7 @@ class BigQueryWriter:
 
     def _found(self) -> ExistingTable | None:
         """The table as it is now."""
-        client = BigQueryClient(self._target, failure=SinkError, patience=_TIMEOUT)
+        client = BigQueryClient(self._target, patience=_TIMEOUT)
         return client.find(self._table.dataset, self._table.name)
 
     def _key(self, stream: str) -> tuple[object, ...]:

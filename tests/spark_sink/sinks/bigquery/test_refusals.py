@@ -133,7 +133,7 @@ def test_limits_and_broken_servers_are_retried_and_nothing_else(status: int, rea
 
 
 def test_a_statement_that_will_always_be_too_large_ends_the_sink_for_good() -> None:
-    client = BigQueryClient(BigQueryTarget("p", "http://127.0.0.1:9"), failure=SinkError, patience=0.1)
+    client = BigQueryClient(BigQueryTarget("p", "http://127.0.0.1:9"), patience=0.1)
     for reason, kind in (("resourcesExceeded", PermanentError), ("accessDenied", SinkError)):
         with pytest.raises(SinkError) as caught, client._errors("table d.t"):
             raise answered(400 if kind is PermanentError else 403, reason, "x")
@@ -141,7 +141,7 @@ def test_a_statement_that_will_always_be_too_large_ends_the_sink_for_good() -> N
 
 
 def test_a_bigquery_that_does_not_answer_for_long_ends_the_sink_so_that_it_starts_again() -> None:
-    client = BigQueryClient(BigQueryTarget("p", "http://127.0.0.1:9"), failure=SinkError, patience=0.1)
+    client = BigQueryClient(BigQueryTarget("p", "http://127.0.0.1:9"), patience=0.1)
     lasting = exceptions.RetryError("Timeout of 0.1s exceeded", answered(503, "backendError", "x"))
     for error in (lasting, answered(403, "rateLimitExceeded", "x")):
         with pytest.raises(DestinationUnavailableError) as caught, client._errors("table d.t"):

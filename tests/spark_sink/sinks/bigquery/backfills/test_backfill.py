@@ -42,7 +42,7 @@ from tests.spark_sink.sinks.bigquery.deliveries.scenarios import (
 POINTS: list[tuple[type, str]] = [
     (BigQueryClient, "create"),
     (BigQueryClient, "load"),
-    (BigQueryClient, "merge"),
+    (BigQueryClient, "query"),
     (BigQueryClient, "delete"),
     (BigQueryWriter, "append"),
     (Turns, "take"),

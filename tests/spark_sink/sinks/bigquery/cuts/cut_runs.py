@@ -31,7 +31,7 @@ SPARK = cast("SparkSession", None)
 
 _KILLS: dict[str, Sequence[tuple[type, str]]] = {
     "append-only": ((BigQueryWriter, "commit"), (BigQueryWriter, "finalize"), (BigQueryCuts, "publish")),
-    "merge-load": ((BigQueryClient, "merge"), (BigQueryClient, "load"), (BigQueryCuts, "publish")),
+    "merge-load": ((BigQueryClient, "query"), (BigQueryClient, "load"), (BigQueryCuts, "publish")),
 }
 """The calls before or after which a sink is killed, by mode."""
 
@@ -139,7 +139,7 @@ class CutScenario:
     def half_deliver(self) -> None:
         """Delivers one table of an epoch, and is killed before the other; the sink then delivers both."""
         self.transfers.seal(3)
-        owner, method = (BigQueryWriter, "commit") if self.mode == "append-only" else (BigQueryClient, "merge")
+        owner, method = (BigQueryWriter, "commit") if self.mode == "append-only" else (BigQueryClient, "query")
         with killed_at(owner, method, call=2), pytest.raises(KilledError):
             self.deliver_on()
         self.look_without_cut()

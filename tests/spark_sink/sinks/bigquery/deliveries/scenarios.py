@@ -346,7 +346,7 @@ _POINTS: list[tuple[type, str]] = [
     (BigQueryClient, "create"),
     (BigQueryClient, "add_columns"),
     (BigQueryClient, "load"),
-    (BigQueryClient, "merge"),
+    (BigQueryClient, "query"),
     (BigQueryClient, "delete"),
     (BigQueryWriter, "create_pending"),
     (BigQueryWriter, "append"),
@@ -356,7 +356,7 @@ _POINTS: list[tuple[type, str]] = [
     (CommitLog, "committed"),
     (SinkRun, "deliver"),
 ]
-_LATE = [(BigQueryClient, "merge"), (BigQueryWriter, "commit"), (CommitLog, "committed"), (CommitLog, "enter")]
+_LATE = [(BigQueryClient, "query"), (BigQueryWriter, "commit"), (CommitLog, "committed"), (CommitLog, "enter")]
 
 
 def _nothing() -> None: ...

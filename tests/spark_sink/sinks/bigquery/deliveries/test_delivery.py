@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.commit_log import CommitLog
 from spark_sink.sinks.bigquery.config import BigQueryConfig
@@ -81,7 +80,7 @@ APPEND_INTERRUPTIONS = {
 MERGE_INTERRUPTIONS = {
     "a task wrote a part of what it is to write": some_parts,
     "a load has not answered": at(BigQueryClient, "load", call=2, after=True),
-    "a merge has not answered": at(BigQueryClient, "merge", call=2, after=True),
+    "a merge has not answered": at(BigQueryClient, "query", call=2, after=True),
     "a part was merged and its staging table deleted": at(BigQueryClient, "delete", call=1, after=True),
     "all is delivered, which Spark has not heard": at(SinkRun, "deliver", after=True),
 }
@@ -240,13 +239,13 @@ def test_rows_that_are_too_many_for_one_load_are_merged_by_whole_epochs_in_their
 ) -> None:
     monkeypatch.setattr(loads, "MERGED_BYTES", -1)
     merges: list[str] = []
-    merge = BigQueryClient.merge
+    merge = BigQueryClient.query
 
     def counted(self: BigQueryClient, sql: str, dataset: str, name: str, **named: Any) -> None:
         merges.append(name)
         merge(self, sql, dataset, name, **named)
 
-    monkeypatch.setattr(BigQueryClient, "merge", counted)
+    monkeypatch.setattr(BigQueryClient, "query", counted)
     scenario = scenario_of("merge-load", seed=5, capture=OLD_AND_NEW)
     scenario.history.tables = {"Singers": SINGERS}
     for _ in range(3):
@@ -285,7 +284,7 @@ def test_the_statement_does_what_the_property_of_the_merger_says_of_it(scenario_
     scenario = scenario_of("merge-load")
     config = scenario.config()
     assert isinstance(config.sink, BigQueryConfig)
-    client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
+    client = BigQueryClient(config.sink.target(config.source))
     client.create_dataset(scenario.dataset, "US")
     table = bigquery_table(bigquery_merging.SCHEMA, BigQueryTableOptions(scenario.dataset, "merge-load"))
     client.create(table)

@@ -316,9 +316,9 @@ def test_a_job_that_is_done_is_found_again_where_its_dataset_is(
 ) -> None:
     spool.seal(record(START + SECOND, [1]))
     run(config(double, spool, location=region), Checkpoint([]))
-    client = BigQueryClient(BigQueryTarget(double.project, double.endpoint), failure=SinkError, patience=1)
+    client = BigQueryClient(BigQueryTarget(double.project, double.endpoint), patience=1)
     for _ in range(2):
-        client.merge(staleness(double, "ds"), "ds", "Singers", job_id="once")
+        client.query(staleness(double, "ds"), "ds", "Singers", job_id="once")
     assert double.counts.requests["jobs.get"] == 1
 
 
@@ -327,13 +327,13 @@ def test_a_job_that_failed_many_times_runs_when_what_it_failed_of_is_repaired(
 ) -> None:
     spool.seal(record(START + SECOND, [1]))
     run(config(double, spool), Checkpoint([]))
-    client = BigQueryClient(BigQueryTarget(double.project, double.endpoint), failure=SinkError, patience=1)
+    client = BigQueryClient(BigQueryTarget(double.project, double.endpoint), patience=1)
     double.deny("ds", "Singers")
     for _ in range(7):
         with pytest.raises(SinkError, match=r"permission denied"):
-            client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
+            client.query(staleness(double, "ds"), "ds", "Singers", job_id="merge")
     double.allow("ds", "Singers")
-    client.merge(staleness(double, "ds"), "ds", "Singers", job_id="merge")
+    client.query(staleness(double, "ds"), "ds", "Singers", job_id="merge")
 
 
 @pytest.mark.long
@@ -342,7 +342,7 @@ def test_a_staging_table_that_is_gone_before_its_merge_is_loaded_again(
 ) -> None:
     scenario = make_scenario(local_bigquery, "merge-load")
     scenario.maker.seal(record(START + SECOND, [1, 2]))
-    with scenario.sink() as sink, killed_at(BigQueryClient, "merge"), pytest.raises(KilledError):
+    with scenario.sink() as sink, killed_at(BigQueryClient, "query"), pytest.raises(KilledError):
         sink.run()
     staged = [one for one in scenario.client.list_tables(scenario.dataset) if one.table_id.startswith("spanner_cdc_")]
     for table in staged:

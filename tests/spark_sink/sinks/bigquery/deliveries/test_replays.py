@@ -347,7 +347,7 @@ def test_a_merged_loads_dead_letter_that_is_overtaken_stays_and_says_so(overtake
     ("owner", "method", "after"),
     [
         (CommitLog, "enter_replay", True),
-        (BigQueryClient, "merge", True),
+        (BigQueryClient, "query", True),
         (DeadLetters, "replace", False),
     ],
 )

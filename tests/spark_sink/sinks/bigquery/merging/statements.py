@@ -1,7 +1,6 @@
 """The statements of merge-load, on a server."""
 
 from connector.core.schemas import TableSchema
-from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.merging.changed_keys import backfill_statement, changed_keys, keep_statement
@@ -18,7 +17,7 @@ class Statements:
     def __init__(self, scenario: Scenario, schema: TableSchema = bigquery_merging.SCHEMA) -> None:
         config = scenario.config()
         assert isinstance(config.sink, BigQueryConfig)
-        self.client = BigQueryClient(config.sink.target(config.source), failure=SinkError)
+        self.client = BigQueryClient(config.sink.target(config.source))
         self.client.create_dataset(scenario.dataset, "US")
         self.table: BigQueryTable = bigquery_table(schema, BigQueryTableOptions(scenario.dataset, "merge-load"))
         self.notes = changed_keys(self.table)

@@ -109,13 +109,13 @@ def test_keys_stand_in_statements_only_if_tables_are_pruned_by_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prunes: bool
 ) -> None:
     statements: list[str] = []
-    merge = BigQueryClient.merge
+    merge = BigQueryClient.query
 
     def seen(self: BigQueryClient, sql: str, dataset: str, name: str, **named: Any) -> None:
         statements.append(sql)
         merge(self, sql, dataset, name, **named)
 
-    monkeypatch.setattr(BigQueryClient, "merge", seen)
+    monkeypatch.setattr(BigQueryClient, "query", seen)
     maker = SpoolMaker(tmp_path / "spool")
     maker.seal(record(START + 1, [4711]))
     with BigQueryDouble.started(count_jobs=True) as double:

@@ -54,7 +54,7 @@ class Taken:
         return cast("bigquery.QueryJob", Job(job_id))
 
     def run(self, *, is_lost: bool = False) -> None:
-        BigQueryJobs(lambda: cast("bigquery.Client", self), patience=1.0, failure=SinkError).run(
+        BigQueryJobs(lambda: cast("bigquery.Client", self), patience=1.0).run(
             "job", "US", self.start, is_lost=lambda: is_lost
         )
 
@@ -92,7 +92,7 @@ def test_a_job_that_has_failed_often_runs_under_the_next_id_after_few_requests(f
     """Each start of the sink tried all former ids again, so that its work grew with every failure."""
     failed = {name: preventing(0) for name in ["job", *(f"job_{number}" for number in range(1, failures))]}
     taken, named = Taken(failed), list[str]()
-    made = BigQueryJobs(lambda: cast("bigquery.Client", taken), patience=1.0, failure=SinkError)
+    made = BigQueryJobs(lambda: cast("bigquery.Client", taken), patience=1.0)
     assert not made.has_succeeded("job", "US")
     taken.requests = 0
     made.run("job", "US", taken.start, named.append)

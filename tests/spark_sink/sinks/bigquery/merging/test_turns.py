@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery import jobs
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.turns import Turns
@@ -87,7 +86,7 @@ def test_a_process_that_continues_with_the_job_that_it_had_named_does_not_wait_f
 @pytest.fixture
 def client(bigquery_double: BigQueryDouble, monkeypatch: pytest.MonkeyPatch) -> Iterator[BigQueryClient]:
     monkeypatch.setattr(jobs, "PREVENTED_AFTER", 0.0)
-    client = BigQueryClient(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint), failure=SinkError)
+    client = BigQueryClient(BigQueryTarget(bigquery_double.project, bigquery_double.endpoint))
     client.create_dataset("ds", "US")
     client.create(TABLE)
     yield client
@@ -106,7 +105,7 @@ def test_a_job_that_was_named_and_not_started_is_prevented_and_runs_later_in_a_t
     slow, fast = (Turns(spool.spool, client, bigquery_double.project, TABLE) for _ in range(2))
     slow.take("slow")  # and then the process is suspended
     sql = statement(bigquery_double, TABLE)
-    client.merge(sql, "ds", TABLE.name, job_id="fast", before=fast.take)
+    client.query(sql, "ds", TABLE.name, job_id="fast", before=fast.take)
     named: list[str] = []
 
     def take(job_id: str) -> None:
@@ -114,13 +113,13 @@ def test_a_job_that_was_named_and_not_started_is_prevented_and_runs_later_in_a_t
         if job_id != "slow":  # it had its turn
             slow.take(job_id)
 
-    client.merge(sql, "ds", TABLE.name, job_id="slow", before=take)
+    client.query(sql, "ds", TABLE.name, job_id="slow", before=take)
     assert named == ["slow", "slow_1"]
     client.settle("slow_1", "ds", TABLE.name)
 
 
 def test_a_job_that_has_run_is_not_prevented(bigquery_double: BigQueryDouble, client: BigQueryClient) -> None:
-    client.merge(statement(bigquery_double, TABLE), "ds", TABLE.name, job_id="done")
+    client.query(statement(bigquery_double, TABLE), "ds", TABLE.name, job_id="done")
     before = bigquery_double.counts.requests["jobs.insert"]
     client.settle("done", "ds", TABLE.name)
     assert bigquery_double.counts.requests["jobs.insert"] == before
