@@ -157,7 +157,9 @@ def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, st
     sizes: list[int] = []
     unknown = []
     try:
-        sizes = _sizes(sink.target(source), tables) if sink.table_options().merges else []
+        if sink.table_options().merges:
+            found = _found(_client(sink.target(source)), [(table.dataset, table.name) for table in tables])
+            sizes = [table.bytes for table in found if table is not None and table.bytes is not None]
     except SpannerCdcError as error:
         unknown.append(f"sizes unknown: {error}")
     return [*notes(SinkLoad(sink.mode, len(tables), spark.trigger_interval, sink.max_staleness, sizes)), *unknown]
@@ -166,13 +168,3 @@ def estimates(sink: BigQueryConfig, source: SourceConfig, spark: SparkConfig, st
 def _tables(sink: BigQueryConfig, stream: WatchedStream) -> list[BigQueryTable]:
     table_options = sink.table_options(stream.default_schema)
     return [bigquery_table(table, table_options) for table in stream.tables]
-
-
-def _sizes(target: BigQueryTarget, tables: Sequence[BigQueryTable]) -> list[int]:
-    """Bytes of the tables that exist.
-
-    Raises:
-        SinkError: BigQuery does not answer for one; the others are not looked up any more.
-    """
-    found = _found(_client(target), [(table.dataset, table.name) for table in tables])
-    return [table.bytes for table in found if table is not None and table.bytes is not None]

@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from connector.config.sections import EnvelopeConfig, SourceConfig
 from connector.config.sinks import SinkConfig
@@ -22,7 +22,22 @@ from spark_sink.sinks.bigquery.tables.table import (
 CONSUMER = "bigquery"
 """The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
 
-_KMS_KEY = re.compile(r"projects/[^/\s]+/locations/([A-Za-z0-9-]+)/keyRings/[\w-]+/cryptoKeys/[\w-]+")
+_VALID = {
+    "dataset": (
+        rf"([A-Za-z0-9_]|{re.escape(SCHEMA_IN_DATASET)}){{1,900}}",
+        f"dataset: use letters, digits, underscores, {SCHEMA_IN_DATASET}",
+    ),
+    "kms_key": (
+        r"projects/[^/\s]+/locations/[A-Za-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+",
+        "key: write projects/P/locations/L/keyRings/R/cryptoKeys/K, without a version",
+    ),
+    "prefix": (r"[A-Za-z0-9_]{0,100}", "table prefix: use up to 100 letters, digits, underscores"),
+    "location": (r"[A-Za-z0-9-]+", "location: write EU, US or a region such as europe-west1"),
+    "endpoint": (r"(https?://\S+)?", "address: write http://HOST:PORT or https://HOST"),
+    "grpc_endpoint": (r"(?!https?:)\S*", "address: write HOST:PORT, without a scheme"),
+}
+"""By option, the pattern of its values, and what is wrong with others."""
+
 _KEYS_OF = {"eu": "europe"}
 """Locations of keys, by those of datasets in small letters, where both have different names."""
 
@@ -106,11 +121,12 @@ class BigQueryConfig(SinkConfig):
             tuple(sorted(source.labels.items())),
         )
 
-    @field_validator("dataset")
+    @field_validator(*_VALID)
     @classmethod
-    def _dataset(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_]{1,900}", value.replace(SCHEMA_IN_DATASET, "s")):
-            raise ValueError(f"{value!r} is not a valid dataset: use letters, digits, underscores, {SCHEMA_IN_DATASET}")
+    def _is_valid(cls, value: str | None, info: ValidationInfo) -> str | None:
+        pattern, what = _VALID[str(info.field_name)]
+        if value is not None and not re.fullmatch(pattern, value):
+            raise ValueError(f"{value!r} is not a valid {what}")
         return value
 
     @field_validator("max_staleness")
@@ -142,43 +158,6 @@ class BigQueryConfig(SinkConfig):
     def _expiries(cls, value: dict[str, int]) -> dict[str, int]:
         if any(kept < 3600 * SECOND or kept % SECOND for kept in value.values()):
             raise ValueError("write an hour or longer, in whole seconds, such as 90d")
-        return value
-
-    @field_validator("kms_key")
-    @classmethod
-    def _key(cls, value: str | None) -> str | None:
-        if value is not None and not _KMS_KEY.fullmatch(value):
-            raise ValueError(
-                f"{value!r} is not a valid key: write projects/P/locations/L/keyRings/R/cryptoKeys/K, without a version"
-            )
-        return value
-
-    @field_validator("prefix")
-    @classmethod
-    def _prefix(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_]{0,100}", value):
-            raise ValueError(f"{value!r} is not a valid table prefix: use up to 100 letters, digits, underscores")
-        return value
-
-    @field_validator("location")
-    @classmethod
-    def _region(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z0-9-]+", value):
-            raise ValueError(f"{value!r} is not a valid location: write EU, US or a region such as europe-west1")
-        return value
-
-    @field_validator("endpoint")
-    @classmethod
-    def _with_scheme(cls, value: str | None) -> str | None:
-        if value and not re.fullmatch(r"https?://\S+", value):
-            raise ValueError(f"{value!r} is not a valid address: write http://HOST:PORT or https://HOST")
-        return value
-
-    @field_validator("grpc_endpoint")
-    @classmethod
-    def _without_scheme(cls, value: str | None) -> str | None:
-        if value and re.match(r"https?:|.*\s", value):
-            raise ValueError(f"{value!r} is not a valid address: write HOST:PORT, without a scheme")
         return value
 
 

@@ -105,14 +105,12 @@ class BigQuerySinkReader(SinkStreamReader):
             CommitLog(self._spool, self._consumer).clear()
         return super().initialOffset()
 
-    def ready(self, epochs: Iterable[EpochWeight]) -> Iterable[Group]:
+    def ready(self, epochs: Iterable[EpochWeight], *, ended: bool = False) -> Iterable[Group]:
         """Each epoch up to a schema change, because rows are written by the newest schema of their micro-batch.
 
-        Nothing as long as the quotas require more epochs to gather, unless the query ends with what is sealed.
+        Nothing as long as the quotas require more epochs to gather, unless the query ends with what is sealed, or no
+        epoch can follow these (``ended``).
         """
-        return self._ready(epochs)
-
-    def _ready(self, epochs: Iterable[EpochWeight], *, ended: bool = False) -> Iterable[Group]:
         gathered = self._pace.gathered(epochs, ended=ended)
         return [] if self._target is None and self._pace.holds(gathered) else by_epoch(gathered.epochs)
 
@@ -125,7 +123,7 @@ class BigQuerySinkReader(SinkStreamReader):
         """Gathers epochs before a started batch likewise: a micro-batch ends there at the latest."""
         started = self._started.at(first)
         if started is not None and not started.pinned:
-            return self._ready(self.weights(first, min(last, started.last)), ended=started.last < last)
+            return self.ready(self.weights(first, min(last, started.last)), ended=started.last < last)
         return super().groups(first, last)
 
     def plan(self, epochs: Iterable[Manifest], pinned: str) -> list[InputPartition]:

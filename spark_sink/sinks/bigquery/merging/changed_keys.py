@@ -13,9 +13,8 @@ from spark_sink.sinks.bigquery.merging.statements import (
     ALIASES,
     added,
     free_names,
-    inserted,
     lines_of,
-    removal,
+    merging,
     same_row,
 )
 from spark_sink.sinks.bigquery.tables.table import METADATA, BigQueryTable, Field
@@ -68,9 +67,6 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     t, s = free_names(table, *ALIASES)
     deleted = added(table)[1]
     kept_whole, kept = free_names(table, _WHOLE, _COLUMNS)
-    same = same_row(table, t, s)
-    if bounds:
-        same = f"{same} AND {bounds}"
     number, known = (f"{alias}.{METADATA}.change_sequence_number" for alias in (s, t))
     newer = f"{_commit(number)} >= COALESCE({_commit(known)}, '')"
     metadata = f"{METADATA} = IF({number} > COALESCE({known}, ''), {s}.{METADATA}, {t}.{METADATA})"
@@ -79,21 +75,14 @@ def backfill_statement(table: BigQueryTable, into: str, staging: str, changed: s
     filled = ", ".join(
         f"`{name}` = IF(STRPOS({s}.{kept}, ',{name},') > 0, {t}.`{name}`, {s}.`{name}`)" for name in others
     )
-    names = ", ".join(f"`{field.name}`" for field in table.fields)
-    values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
     fill = (
         f" WHEN MATCHED AND NOT {s}.{deleted} AND NOT {s}.{kept_whole} AND {s}.{kept} IS NOT NULL"
         f" THEN UPDATE SET {filled}"
         if others
         else ""
     )
-    return (
-        f"MERGE `{into}` {t} USING ({_with_changes(table, staging, changed)}) {s} ON {same}"
-        f"{removal(table, newer, f'{s}.{deleted}')}"
-        f" WHEN MATCHED AND {newer} THEN UPDATE SET {written}{fill}"
-        f" WHEN NOT MATCHED{inserted(table, f'{s}.{deleted}')} AND NOT {s}.{kept_whole}"
-        f" THEN INSERT ({names}) VALUES ({values})"
-    )
+    lines = f"({_with_changes(table, staging, changed)})"
+    return merging(table, into, lines, bounds, newer, f"{written}{fill}", fits=f" AND NOT {s}.{kept_whole}")
 
 
 def _with_changes(table: BigQueryTable, staging: str, changed: str) -> str:

@@ -112,13 +112,11 @@ class RowMerger:
     def bounds(self) -> str:
         """A condition on the target that all keys of these rows meet; empty where there is none."""
         target, _ = free_names(self._table, *ALIASES)
-        columns = bounded(self._table)
-        return " AND ".join(
-            bound for name in columns if (bound := bound_of(self._columns[name], self._values_of(name), target))
+        bounds = (
+            bound_of(self._columns[name], {bytes(row.values[name]) for row in self._rows.values()}, target)
+            for name in bounded(self._table)
         )
-
-    def _values_of(self, name: str) -> set[bytes]:
-        return {bytes(row.values[name]) for row in self._rows.values()}
+        return " AND ".join(filter(None, bounds))
 
     def _values(self, payload: str, mod_type: str) -> dict[str, msgspec.Raw]:
         try:

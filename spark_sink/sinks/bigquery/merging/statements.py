@@ -48,16 +48,6 @@ def same_row(table: BigQueryTable, t: str, s: str) -> str:
     return " AND ".join(f"{t}.`{name}` = {s}.`{name}`" for name in table.primary_key)
 
 
-def removal(table: BigQueryTable, condition: str, deleted: str) -> str:
-    """The clause for a row that meets the condition and is deleted; empty for a table whose row is marked instead."""
-    return "" if table.keeps_deleted else f" WHEN MATCHED AND {condition} AND {deleted} THEN DELETE"
-
-
-def inserted(table: BigQueryTable, deleted: str) -> str:
-    """The condition under which a line without a row is inserted, after AND; empty for every line."""
-    return "" if table.keeps_deleted else f" AND NOT {deleted}"
-
-
 def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str = "") -> str:
     """Merges the lines in table ``staging`` into table ``into``; a line that is not newer than its row does nothing.
 
@@ -66,9 +56,6 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
     """
     t, s = free_names(table, *ALIASES)
     present, deleted, replaced = added(table)
-    same = same_row(table, t, s)
-    if bounds:
-        same = f"{same} AND {bounds}"
     newer = f"{s}.{METADATA}.change_sequence_number > COALESCE({t}.{METADATA}.change_sequence_number, '')"
     whole = f"({s}.{replaced} OR {s}.{deleted})" if table.keeps_deleted else f"{s}.{replaced}"
     changed = [
@@ -78,13 +65,34 @@ def merge_statement(table: BigQueryTable, into: str, staging: str, bounds: str =
         if not column.is_key
     ]
     changed.append(f"{METADATA} = {s}.{METADATA}")
+    return merging(table, into, lines_of(table, staging), bounds, newer, ", ".join(changed))
+
+
+def merging(
+    table: BigQueryTable, into: str, lines: str, bounds: str, newer: str, changed: str, *, fits: str = ""
+) -> str:
+    """A MERGE that deletes and updates rows by lines, and inserts those without a row.
+
+    Args:
+        table: the table.
+        into: its path.
+        lines: a relation.
+        bounds: a condition that every row with a line meets; empty if there is none.
+        newer: the condition under which a line replaces its row.
+        changed: the columns that it sets, and what may follow that clause.
+        fits: the end of the condition under which a line is inserted.
+    """
+    t, s = free_names(table, *ALIASES)
+    deleted = f"{s}.{added(table)[1]}"
     names = ", ".join(f"`{field.name}`" for field in table.fields)
     values = ", ".join(f"{s}.`{field.name}`" for field in table.fields)
+    removal = f" WHEN MATCHED AND {newer} AND {deleted} THEN DELETE"
     return (
-        f"MERGE `{into}` {t} USING {lines_of(table, staging)} {s} ON {same}"
-        f"{removal(table, newer, f'{s}.{deleted}')}"
-        f" WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(changed)}"
-        f" WHEN NOT MATCHED{inserted(table, f'{s}.{deleted}')} THEN INSERT ({names}) VALUES ({values})"
+        f"MERGE `{into}` {t} USING {lines} {s} ON {same_row(table, t, s)}{f' AND {bounds}' if bounds else ''}"
+        f"{'' if table.keeps_deleted else removal}"
+        f" WHEN MATCHED AND {newer} THEN UPDATE SET {changed}"
+        f" WHEN NOT MATCHED{'' if table.keeps_deleted else f' AND NOT {deleted}'}{fits}"
+        f" THEN INSERT ({names}) VALUES ({values})"
     )
 
 

@@ -126,7 +126,7 @@ class Pace:
             if size > self._batch_bytes:
                 break
         changes = len(epochs) < len(seen)
-        held = _held(seen)
+        held = held_bytes(epoch.summary for epoch in seen if epoch.summary is not None)
         return Gathered(epochs, ended or changes or size >= self._batch_bytes or held >= self._most_held, held)
 
     def holds(self, gathered: Gathered) -> bool:
@@ -223,11 +223,6 @@ class Pace:
 
     def _release(self) -> _Released:
         return self._spool.find(_released_by(self._name), _Released, "it names no epoch") or _Released(epoch=0)
-
-
-def _held(epochs: Iterable[EpochWeight]) -> int:
-    """Bytes that epochs occupy in the spool."""
-    return held_bytes(epoch.summary for epoch in epochs if epoch.summary is not None)
 
 
 def _released_by(name: str) -> str:

@@ -210,7 +210,8 @@ class BigQueryTables:
             self._client.set_max_staleness(table, self._max_staleness)
             if existing is not None:
                 was = "none" if not there or before is None else f"{before:g} s"
-                _log(f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s")
+                line = f"max_staleness of table {self._name(table)} is changed from {was} to {wanted} s"
+                log.say("spark_sink", line, action="table_changed")
 
 
 def create_table(client: BigQueryClient, target: BigQueryTarget, table: BigQueryTable, location: str) -> None:
@@ -234,11 +235,6 @@ def create_table(client: BigQueryClient, target: BigQueryTarget, table: BigQuery
             )
         client.create_dataset(table.dataset, location)
     client.create(table)
-
-
-def _log(line: str) -> None:
-    """Writes to the standard error of a source's process."""
-    log.say("spark_sink", line, action="table_changed")
 
 
 def _compared(name: str, table: BigQueryTable, existing: ExistingTable) -> _Found:

@@ -197,33 +197,14 @@ class BigQueryTable:
         return any(field.name == IS_DELETED for each in self.metadata for field in each.fields)
 
 
+_OF_EVENT = (Field("uuid", "STRING"), Field("source_timestamp", "INT64"))
+_NUMBER = Field("change_sequence_number", "STRING")
+_OF_CHANGE = (Field("change_type", "STRING"), Field("sort_keys", "STRING", repeated=True))
 _TEMPLATE = "_metadata_spanner_"
 METADATA_OF: Mapping[Mode, tuple[Field, ...]] = {
-    "merge": (Field(METADATA, "STRUCT", fields=(Field("uuid", "STRING"), Field("source_timestamp", "INT64"))),),
-    "merge-load": (
-        Field(
-            METADATA,
-            "STRUCT",
-            fields=(
-                Field("uuid", "STRING"),
-                Field("source_timestamp", "INT64"),
-                Field("change_sequence_number", "STRING"),
-            ),
-        ),
-    ),
-    "append-only": (
-        Field(
-            METADATA,
-            "STRUCT",
-            fields=(
-                Field("uuid", "STRING"),
-                Field("source_timestamp", "INT64"),
-                Field("change_sequence_number", "STRING"),
-                Field("change_type", "STRING"),
-                Field("sort_keys", "STRING", repeated=True),
-            ),
-        ),
-    ),
+    "merge": (Field(METADATA, "STRUCT", fields=_OF_EVENT),),
+    "merge-load": (Field(METADATA, "STRUCT", fields=(*_OF_EVENT, _NUMBER)),),
+    "append-only": (Field(METADATA, "STRUCT", fields=(*_OF_EVENT, _NUMBER, *_OF_CHANGE)),),
     "changelog": (
         Field(f"{_TEMPLATE}mod_type", "STRING"),
         Field(f"{_TEMPLATE}table_name", "STRING"),

@@ -19,8 +19,6 @@ from typing import Protocol
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 
-from spark_sink.sinks.bigquery.tables.table import BigQueryTarget
-
 KEPT = 32
 """The most connections that a process keeps open."""
 
@@ -166,13 +164,3 @@ _OF_PROCESS: dict[int, Connections] = {}
 def connections() -> Connections:
     """The connections of this process; a forked child starts with none."""
     return _OF_PROCESS.setdefault(os.getpid(), Connections())
-
-
-def shared(target: BigQueryTarget, dataset: str) -> tuple[object, ...]:
-    """The key of the connection for the default streams of a dataset's tables."""
-    return (target, dataset)
-
-
-def own(target: BigQueryTarget, stream: str) -> tuple[object, ...]:
-    """The key of a pending stream's connection."""
-    return (target, "", stream)

@@ -37,7 +37,7 @@ _REQUEST = 8 * 1024 * 1024
 
 
 class RowWriter(Protocol):
-    """Writes a table's rows."""
+    """Writes a table's rows; unless it says otherwise, it is never full and leaves nothing to the driver."""
 
     def write(self, rows: pa.RecordBatch) -> Rejections:
         """Writes rows of about :data:`SLICE` bytes; returns the index of each rejected one, and why."""
@@ -45,21 +45,15 @@ class RowWriter(Protocol):
     @property
     def is_full(self) -> bool:
         """True if :meth:`end_epoch` has to be called at the end of the epoch."""
+        return False
 
     def end_epoch(self) -> None:
         """An epoch is complete: the rows so far may be loaded by themselves."""
+        return
 
     def finish(self) -> str:
         """Ends; returns the name of the stream or the staging tables that hold the rows, if the driver needs it."""
-
-
-class _Unbuffered:
-    """A writer that is never full."""
-
-    is_full = False
-
-    def end_epoch(self) -> None:
-        """Nothing."""
+        return ""
 
 
 class TableWriter:
@@ -121,7 +115,7 @@ class TableWriter:
             self._rejected += len(rejected)
 
 
-class StoppedRows(_Unbuffered):
+class StoppedRows(RowWriter):
     """Rejects every row, with the reason for which the table is stopped."""
 
     def __init__(self, why: str) -> None:
@@ -131,24 +125,16 @@ class StoppedRows(_Unbuffered):
         """Rejects all."""
         return [(index, self._why) for index in range(rows.num_rows)]
 
-    def finish(self) -> str:
-        """Nothing to commit."""
-        return ""
 
-
-class WrittenRows(_Unbuffered):
+class WrittenRows(RowWriter):
     """Accepts rows that an earlier attempt wrote, and does nothing."""
 
     def write(self, rows: pa.RecordBatch) -> Rejections:
         """Rejects none."""
         return []
 
-    def finish(self) -> str:
-        """Nothing to commit."""
-        return ""
 
-
-class _StreamedRows(_Unbuffered):
+class _StreamedRows(RowWriter):
     """Appends rows to a stream: the default stream, or its own ``pending`` one, whose rows are invisible yet.
 
     An event may be two rows (``pairs``), which are appended together or not at all.
@@ -229,7 +215,7 @@ def _too_large_pairs(rows: Sequence[bytes], events: Sequence[int]) -> dict[int, 
     return {event: TOO_LARGE_PAIR for event, size in sizes.items() if size > LARGEST}
 
 
-class _ReadableRows:
+class _ReadableRows(RowWriter):
     """Passes on the rows whose values can be read by the table's types."""
 
     def __init__(self, rows: RowWriter, types: FormerTypes) -> None:

@@ -28,7 +28,7 @@ from spark_sink.sinks.bigquery.client import PATIENCE, BigQueryClient, ExistingT
 from spark_sink.sinks.bigquery.rows.builder import SURELY_TAKEN
 from spark_sink.sinks.bigquery.tables.mismatches import mismatches
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTarget
-from spark_sink.sinks.bigquery.writing.connections import Call, connections, own, shared
+from spark_sink.sinks.bigquery.writing.connections import Call, connections
 
 _Result = TypeVar("_Result")
 _StorageErrorCode = types.StorageError.StorageErrorCode
@@ -214,9 +214,10 @@ class BigQueryWriter:
         return client.find(self._table.dataset, self._table.name)
 
     def _key(self, stream: str) -> tuple[object, ...]:
+        """Of the connection: one for a dataset's default streams, and one for each pending stream."""
         if stream == self.default_stream and self._table.primary_key:  # a connection has changes only, or none
-            return shared(self._target, self._table.dataset)
-        return own(self._target, stream)
+            return (self._target, self._table.dataset)
+        return (self._target, "", stream)
 
     def _open(self, stream: str) -> Call:
         """Opens a connection with gRPC's own call, which can be cancelled before its first response."""
