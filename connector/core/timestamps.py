@@ -6,8 +6,10 @@ are only integers; they are formatted at the edges, with every digit that Spanne
 """
 
 import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+MICROSECOND, MILLISECOND = 1000, 1_000_000
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 
@@ -15,6 +17,7 @@ _RFC_3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:[Zz]|([+-])([01]\d|2[0-3]):?([0-5]\d)?)", re.ASCII
 )
 _SECOND = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
@@ -67,6 +70,11 @@ def parse(text: str) -> int:
         offset = (int(hours) * 3600 + int(minutes or 0) * 60) * SECOND
         nanos += offset if sign == "-" else -offset
     return nanos
+
+
+def unix_nanoseconds(time: datetime) -> int:
+    """Unix nanoseconds of a time with a zone, as other libraries return it."""
+    return (time - _EPOCH) // timedelta(microseconds=1) * MICROSECOND
 
 
 @lru_cache(maxsize=4096)

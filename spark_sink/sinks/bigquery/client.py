@@ -126,20 +126,16 @@ class BigQueryClient:
                 return None
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else []
-        fields = {field.name.lower(): _field(field) for field in found.schema}
-        clustering = tuple(found.clustering_fields or ())
-        collated = frozenset(field.name.lower() for field in found.schema if field.to_api_repr().get("collation"))
-        expires = found.time_partitioning is not None and bool(found.time_partitioning.expiration_ms)
         return ExistingTable(
-            fields,
+            {field.name.lower(): _field(field) for field in found.schema},
             tuple(key),
             found.max_staleness,
-            clustering,
+            tuple(found.clustering_fields or ()),
             found.num_bytes,
-            collated,
-            expires,
-            bool(found.require_partition_filter),
-            frozenset(field.name.lower() for field in found.schema if field.default_value_expression),
+            frozenset(field.name.lower() for field in found.schema if field.to_api_repr().get("collation")),
+            expires=found.time_partitioning is not None and bool(found.time_partitioning.expiration_ms),
+            requires_filter=bool(found.require_partition_filter),
+            with_default=frozenset(field.name.lower() for field in found.schema if field.default_value_expression),
         )
 
     def names(self, dataset: str) -> list[str]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
+from connector.core.timestamps import MICROSECOND
 from connector.log import Log
 from connector.spool.backfill.records import unfinished_tables, unfinished_timestamps
 from connector.spool.reading import Spool
@@ -99,33 +100,32 @@ class _BigQueryReplay:
         return self._schemas.sent(rows, self._send)
 
     def _send(self, rows: pa.RecordBatch) -> Rejections:
-        source = rows.column("object")[0].as_py()
-        table_options = self._table_options
-        if SCHEMA_IN_DATASET in table_options.dataset:
-            table_options = replace(
-                table_options, default_schema=rows.column("source_metadata").field("schema")[0].as_py()
-            )
+        source, mode = rows.column("object")[0].as_py(), self._table_options.mode
         newest = rows.column("schema_key")[rows.num_rows - 1].as_py()
-        prepared = self._prepared(source, newest, table_options)
+        default_schema = rows.column("source_metadata").field("schema")[0].as_py()
+        prepared = self._prepared(source, newest, self._options_in(default_schema))
         if isinstance(prepared, str):
             return [(index, prepared) for index in range(rows.num_rows)]
         self._repaired.add(source)
         table, name = prepared.table, _name(rows, prepared.table)
-        if not table_options.merges:
-            return self._append(rows, table, table_options, name)
-        of_backfill = table_options.mode == MERGE_LOAD and _are_snapshot(rows)
+        if not self._table_options.merges:
+            return self._append(rows, table, name)
+        of_backfill = mode == MERGE_LOAD and _are_snapshot(rows)
         if of_backfill and self._is_superseded(source, rows):
             return [(index, _SUPERSEDED) for index in range(rows.num_rows)]
-        if table_options.mode == MERGE_LOAD:
-            return self._merge(rows, table, table_options, of_backfill=of_backfill)
+        if mode == MERGE_LOAD:
+            return self._merge(rows, table, of_backfill=of_backfill)
         partial = partial_updates(rows)
         whole = [index for index in range(rows.num_rows) if index not in partial]
-        rejected, _ = self._write(rows.take(pa.array(whole, pa.int64())), table, table_options, name)
+        rejected, _ = self._write(rows.take(pa.array(whole, pa.int64())), table, name)
         return [*partial.items(), *((whole[index], why) for index, why in rejected)]
 
-    def _merge(
-        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, *, of_backfill: bool
-    ) -> Rejections:
+    def _options_in(self, default_schema: str) -> BigQueryTableOptions:
+        """The options of tables; those without a schema are in this one, which matters with a dataset for each."""
+        has_datasets = SCHEMA_IN_DATASET in self._table_options.dataset
+        return replace(self._table_options, default_schema=default_schema if has_datasets else "")
+
+    def _merge(self, rows: pa.RecordBatch, table: BigQueryTable, *, of_backfill: bool) -> Rejections:
         """Merges rows once. What a replay that was killed has merged is known by its entry, not by a job's id."""
         start = start_of_sink(self._spool, self._name)
         name = _name(rows, table, self._target.project, start.id if start else "")
@@ -136,32 +136,29 @@ class _BigQueryReplay:
             self._drop(table, loads)  # the table may have later changes by now
             entry = None
         if entry is None:
-            entry = self._load(rows, table, table_options, name, takes_late=staged.of_backfill)
+            entry = self._load(rows, table, name, takes_late=staged.of_backfill)
             if not entry.stream:
                 return list(entry.refused)
             self._commit_log.enter_replay(name, entry)
         if not entry.committed:
             for load in from_text(entry.stream):
                 staged.merge(table, load)
+        return self._committed(name, entry)
+
+    def _committed(self, name: str, entry: ReplayEntry) -> Rejections:
+        """Records that the rows of a file are visible; returns the rejected ones."""
+        if not entry.committed:
             self._commit_log.enter_replay(name, entry.model_copy(update={"committed": True}))
         self._entered.append(name)
         return list(entry.refused)
 
-    def _load(
-        self,
-        rows: pa.RecordBatch,
-        table: BigQueryTable,
-        table_options: BigQueryTableOptions,
-        name: str,
-        *,
-        takes_late: bool,
-    ) -> ReplayEntry:
+    def _load(self, rows: pa.RecordBatch, table: BigQueryTable, name: str, *, takes_late: bool) -> ReplayEntry:
         """Loads rows into a staging table of its own; those that the table has later changes of are left out."""
         refused: Rejections = []
         left = list(range(rows.num_rows))
         while True:
             sent = rows.take(pa.array(left, pa.int64()))
-            rejected, wrote = self._write(sent, table, table_options, f"{name}_{secrets.token_hex(4)}")
+            rejected, wrote = self._write(sent, table, f"{name}_{secrets.token_hex(4)}")
             late = [] if takes_late else [one for load in from_text(wrote) for one in self._late(sent, table, load)]
             refused += [(left[index], why) for index, why in {**dict(rejected), **dict(late)}.items()]
             if not late:
@@ -179,19 +176,14 @@ class _BigQueryReplay:
     def _staged(self, source: str, *, of_backfill: bool) -> StagedRows:
         """The staged rows to merge: those of a backfill that is not done, beside the stream's."""
         unfinished = unfinished_tables(self._spool)
-        return StagedRows(
-            self._spool,
-            self._target,
-            unfinished,
-            of_backfill=of_backfill and source in unfinished,
-            prunes=self._prunes,
-        )
+        is_unfinished = of_backfill and source in unfinished
+        return StagedRows(self._spool, self._target, unfinished, of_backfill=is_unfinished, prunes=self._prunes)
 
     def _is_superseded(self, source: str, rows: pa.RecordBatch) -> bool:
         """True if a later backfill of the table is not done: what was deleted before it began is not known any more."""
         if source not in unfinished_tables(self._spool):
             return False
-        known = {timestamp // _MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
+        known = {timestamp // MICROSECOND for timestamp in unfinished_timestamps(self._spool, source)}
         return not known.issuperset(pc.unique(rows.column("source_timestamp").cast(pa.int64())).to_pylist())
 
     def _prepared(self, source: str, newest: str, table_options: BigQueryTableOptions) -> Prepared | str:
@@ -235,27 +227,21 @@ class _BigQueryReplay:
         while self._entered:
             self._commit_log.forget_replay(self._entered.pop())
 
-    def _append(
-        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, name: str
-    ) -> Rejections:
+    def _append(self, rows: pa.RecordBatch, table: BigQueryTable, name: str) -> Rejections:
         entry = self._commit_log.find_replay(name)
         if entry is None:
-            rejected, wrote = self._write(rows, table, table_options, name)
+            rejected, wrote = self._write(rows, table, name)
             if not wrote:
                 return rejected
             entry = ReplayEntry(stream=wrote, refused=tuple(rejected))
             self._commit_log.enter_replay(name, entry)
         if not entry.committed:
             BigQueryWriter(self._target, table).commit([entry.stream], entry=self._commit_log.replay_path(name))
-            self._commit_log.enter_replay(name, entry.model_copy(update={"committed": True}))
-        self._entered.append(name)
-        return list(entry.refused)
+        return self._committed(name, entry)
 
-    def _write(
-        self, rows: pa.RecordBatch, table: BigQueryTable, table_options: BigQueryTableOptions, name: str
-    ) -> tuple[Rejections, str]:
+    def _write(self, rows: pa.RecordBatch, table: BigQueryTable, name: str) -> tuple[Rejections, str]:
         """Writes rows; returns the rejected ones, and the stream or the staging tables of the others."""
-        writer = row_writer(self._target, table, table_options, name, self._spool)
+        writer = row_writer(self._target, table, self._table_options, name, self._spool)
         rejected: Rejections = []
         first = 0
         for part in slices_of(rows, SLICE):
@@ -277,9 +263,7 @@ class _BigQueryReplay:
 
     def resume_emptied(self, store: DeadLetters) -> None:
         """Resumes the stopped tables that have no dead letters in the store, if they are repaired."""
-        table_options = self._table_options
-        if SCHEMA_IN_DATASET in table_options.dataset:
-            table_options = replace(table_options, default_schema=self._spool.header().default_schema or "")
+        table_options = self._options_in(self._spool.header().default_schema or "")
         stopped = self._tables.stopped()
         folders = store.folders() if stopped else frozenset()
         for source, key in stopped.items():
@@ -301,7 +285,6 @@ def _are_snapshot(rows: pa.RecordBatch) -> bool:
     return bool(pc.all(pc.struct_field(rows.column("source_metadata"), "snapshot").fill_null(False)).as_py())
 
 
-_MICROSECOND = 1000
 _SUPERSEDED = (
     "a later backfill of its table is not done, and reads its row again: remove this dead letter once that backfill is"
     " done"

@@ -4,7 +4,7 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from connector.config.replicas import Digest, Replica, Selection, ValuePrecision
 from connector.config.sections import SourceConfig
 from connector.core.schemas import TableSchema
-from connector.core.timestamps import format_rfc3339
+from connector.core.timestamps import MICROSECOND, MILLISECOND, format_rfc3339, unix_nanoseconds
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -27,8 +27,6 @@ from spark_sink.sinks.shared.feed import delivered_up_to
 from spark_sink.sinks.shared.replica_rows import events_of, sort_keys_of
 
 _ROWS_AT_ONCE = 5000
-_MICROSECOND, _MILLISECOND = 1000, 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = {"UPDATE-INSERT": "UPDATE"}
 
 
@@ -61,7 +59,7 @@ class BigQueryReplica(Replica):
         self.name = f"BigQuery's {self._target.project}.{sink.dataset}"
         self.keeps_history = sink.mode == "append-only"
         self.precision = ValuePrecision(
-            timestamp=1 if sink.timestamps == "text" else _MICROSECOND,
+            timestamp=1 if sink.timestamps == "text" else MICROSECOND,
             null_array_is_empty=sink.arrays == "repeated",
             json_has_doubles=True,
         )
@@ -70,7 +68,7 @@ class BigQueryReplica(Replica):
         """In the mode merge the end of a millisecond, so that what changed later is known exactly."""
         if self._mode != MERGE:
             return super().latest(timestamp)
-        return (timestamp + _MICROSECOND) // _MILLISECOND * _MILLISECOND - _MICROSECOND
+        return (timestamp + MICROSECOND) // MILLISECOND * MILLISECOND - MICROSECOND
 
     def check_repair(self, tables: Mapping[str, TableSchema]) -> None:
         """Refuses tables whose partitions expire: BigQuery deletes the rows again that each repair sends."""
@@ -167,7 +165,7 @@ class BigQueryReplica(Replica):
 def _milliseconds(order: object) -> list[str]:
     """The sort keys of a row that names the millisecond of its last change."""
     milliseconds = int(str(order or 0))
-    return [str(milliseconds), str(milliseconds * _MILLISECOND), "0", "0"]
+    return [str(milliseconds), str(milliseconds * MILLISECOND), "0", "0"]
 
 
 def _value(value: object) -> object:
@@ -182,7 +180,7 @@ def _value(value: object) -> object:
         case bytes():
             return b64encode(value).decode()
         case datetime():
-            return format_rfc3339((value - _EPOCH) // timedelta(microseconds=1) * _MICROSECOND)
+            return format_rfc3339(unix_nanoseconds(value))
         case date():
             return value.isoformat()
         case list():

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from connector.config.replicas import DIGESTED
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
+from connector.core.timestamps import MILLISECOND
 from spark_sink.sinks.bigquery.history_statements import state_of
 from spark_sink.sinks.bigquery.rows.update_pairs import UPDATE_DELETE
 from spark_sink.sinks.bigquery.tables.table import (
@@ -17,7 +18,6 @@ from spark_sink.sinks.bigquery.tables.table import (
     TableColumn,
 )
 
-_MILLISECOND = 1_000_000
 _TIME_DIGITS = 16
 """Of a sequence number, those of the commit timestamp."""
 
@@ -102,7 +102,7 @@ def _latest(table: BigQueryTable, schema: TableSchema, path: str, timestamp: int
 def _is_later(timestamp: int, mode: Mode) -> str:
     """The SQL condition that a row was changed after the timestamp."""
     if mode == MERGE:
-        return f"COALESCE(x.{METADATA}.source_timestamp > {timestamp // _MILLISECOND}, FALSE)"
+        return f"COALESCE(x.{METADATA}.source_timestamp > {timestamp // MILLISECOND}, FALSE)"
     return f"COALESCE(SUBSTR(x.{METADATA}.change_sequence_number, 1, {_TIME_DIGITS}) > '{timestamp:016X}', FALSE)"
 
 

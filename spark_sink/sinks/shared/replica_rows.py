@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-_MILLISECOND = 1_000_000
+from connector.core.timestamps import MILLISECOND
 
 EVENTS = pa.schema(
     [
@@ -35,4 +35,4 @@ def events_of(
 def sort_keys_of(sequence: object) -> list[str]:
     """The sort keys in a change sequence number; of a row without one, those before any change."""
     time, number, index = (str(int(text, 16)) for text in str(sequence or "0/0/0").split("/")[:3])
-    return [str(int(time) // _MILLISECOND), time, number, index]
+    return [str(int(time) // MILLISECOND), time, number, index]

@@ -9,14 +9,14 @@ An epoch may have several rows, of which the one that was published last counts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from connector.core.timestamps import format_rfc3339, parse
+from connector.core.timestamps import MICROSECOND, format_rfc3339, parse, unix_nanoseconds
 from spark_sink.sinks.bigquery.rows.builder import message_type
 from spark_sink.sinks.bigquery.tables.partition import TablePartition
 from spark_sink.sinks.bigquery.tables.table import (
@@ -56,8 +56,6 @@ _FIELDS = (
     Field("as_of", "TIMESTAMP"),
     Field("tables", "STRUCT", repeated=True, fields=_OF_A_TABLE),
 )
-_MICROSECOND = 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST = "F" * 16
 
 
@@ -103,11 +101,11 @@ class CutRow:
         cut = self._cut
         message = _MESSAGE(
             timestamp=format_rfc3339(cut.timestamp),
-            commit_timestamp=cut.timestamp // _MICROSECOND,
+            commit_timestamp=cut.timestamp // MICROSECOND,
             epoch=cut.epoch,
             spool_id=cut.spool_id,
             sink=self._sink,
-            published_at=cut.published_at // _MICROSECOND,
+            published_at=cut.published_at // MICROSECOND,
             read_by=READ_BY[self._mode],
             tables=[dict(zip(("table", "name", "incomplete"), table, strict=True)) for table in self._tables],
         )
@@ -121,11 +119,11 @@ class CutRow:
         tables = ", ".join(f"({', '.join(map(_quoted, table))})" for table in self._tables)
         values = [
             _quoted(format_rfc3339(cut.timestamp)),
-            f"TIMESTAMP_MICROS({cut.timestamp // _MICROSECOND})",
+            f"TIMESTAMP_MICROS({cut.timestamp // MICROSECOND})",
             str(cut.epoch),
             _quoted(cut.spool_id),
             _quoted(self._sink),
-            f"TIMESTAMP_MICROS({cut.published_at // _MICROSECOND})",
+            f"TIMESTAMP_MICROS({cut.published_at // MICROSECOND})",
             _quoted(READ_BY[self._mode]),
             "NULL",
             "CURRENT_TIMESTAMP()",
@@ -187,12 +185,12 @@ def cut_of(
     tables: Sequence[Mapping[str, str | None]],
 ) -> PublishedCut:
     """The cut of a row; a table's version is the bound, or the time of BigQuery's clock."""
-    version = bound or (format_rfc3339(_nanoseconds(as_of)) if as_of is not None else "")
+    version = bound or (format_rfc3339(unix_nanoseconds(as_of)) if as_of is not None else "")
     return PublishedCut(
         timestamp=parse(timestamp),
         epoch=epoch,
         spool_id=spool_id,
-        published_at=_nanoseconds(published_at),
+        published_at=unix_nanoseconds(published_at),
         tables={
             str(table["table"]): TableAtCut(
                 version=version if table["name"] else "", incomplete=table["incomplete"] or ""
@@ -200,10 +198,6 @@ def cut_of(
             for table in tables
         },
     )
-
-
-def _nanoseconds(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1) * _MICROSECOND
 
 
 def _quoted(text: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from connector.core.timestamps import MICROSECOND
 from spark_sink.sinks.bigquery.merging.bounds import bound_of, bounded
 from spark_sink.sinks.bigquery.merging.statements import ALIASES, added, free_names
 from spark_sink.sinks.bigquery.merging.values import RejectedRowError, loaded
@@ -18,7 +19,6 @@ from spark_sink.sinks.bigquery.tables.table import IS_DELETED, METADATA, BigQuer
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
-_MICROSECOND = 1000
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class RowMerger:
             except RejectedRowError as error:
                 rejected.append((index, str(error)))
                 continue
-            self._change(values, mod_types[index], (uuids[index], timestamps[index] // _MICROSECOND, numbers[index]))
+            self._change(values, mod_types[index], (uuids[index], timestamps[index] // MICROSECOND, numbers[index]))
         return rejected
 
     @property

@@ -15,11 +15,9 @@ import numpy as np
 import orjson
 
 from connector.core.column_kinds import ColumnKind, Layout
-from connector.core.timestamps import format_rfc3339, parse
+from connector.core.timestamps import MICROSECOND, format_rfc3339, parse
 from spark_sink.sinks.bigquery.rows.reasons import DIGITS, no_key, null_in_array, too_fine_key, unfit_number
 from spark_sink.sinks.bigquery.tables.table import TableColumn
-
-_MICROSECOND = 1000
 
 
 class RejectedRowError(Exception):
@@ -140,9 +138,9 @@ def _check_exact(digits: str) -> None:
 def _timestamp(column: TableColumn, value: bytes) -> bytes:
     """Truncated to microseconds, BigQuery's precision."""
     nanoseconds = parse(orjson.loads(value))
-    if column.field.required and nanoseconds % _MICROSECOND:
+    if column.field.required and nanoseconds % MICROSECOND:
         raise RejectedRowError(too_fine_key(column))
-    return orjson.dumps(format_rfc3339(nanoseconds // _MICROSECOND * _MICROSECOND))
+    return orjson.dumps(format_rfc3339(nanoseconds // MICROSECOND * MICROSECOND))
 
 
 def _text(_column: TableColumn, value: bytes) -> bytes:
