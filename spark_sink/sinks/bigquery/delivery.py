@@ -53,8 +53,9 @@ class BigQueryDelivery(Delivery):
     def __init__(self, config: Config, sink: BigQueryConfig, feed: Feed) -> None:
         super().__init__(config, feed)
         self._sink = sink
-        self._pinned = options_of(config, sink)
         self._target = sink.target(config.source)
+        part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
+        self._pinned = PinnedOptions(self._target.project, sink.table_options(), part_bytes)
         self._pacing = Pacing.of(sink.mode, 0 if feed.is_backfill else sink.max_staleness)
         self._gathering = 0
         self._delivered = 0
@@ -185,9 +186,3 @@ class BigQueryDelivery(Delivery):
 
     def _table(self, options: PinnedOptions, parts: Sequence[WrittenPart]) -> BigQueryTable:
         return bigquery_table(self._spool.schema(parts[0].schema_key), options.table_options)
-
-
-def options_of(config: Config, sink: BigQueryConfig) -> PinnedOptions:
-    """The options that decide what is written."""
-    part_bytes = _PART_BYTES_OF_A_LOAD if sink.mode == MERGE_LOAD else _PART_BYTES
-    return PinnedOptions(sink.target(config.source).project, sink.table_options(), part_bytes)

@@ -31,12 +31,10 @@ from spark_sink.errors import TableError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.commit_log import CommitLog, ReplayEntry
 from spark_sink.sinks.bigquery.config import BigQueryConfig
-from spark_sink.sinks.bigquery.delivery import options_of
 from spark_sink.sinks.bigquery.merging.loads import MergeLoad, from_text
 from spark_sink.sinks.bigquery.merging.staged import StagedRows
 from spark_sink.sinks.bigquery.merging.statements import numbers_statement
 from spark_sink.sinks.bigquery.rows.builder import partial_updates
-from spark_sink.sinks.bigquery.rows.type_changes import Rejections
 from spark_sink.sinks.bigquery.tables.preparing import BigQueryTables, Prepared
 from spark_sink.sinks.bigquery.tables.states import By
 from spark_sink.sinks.bigquery.tables.table import (
@@ -49,7 +47,7 @@ from spark_sink.sinks.bigquery.tables.table import (
 from spark_sink.sinks.bigquery.writing.table_rows import SLICE, row_writer
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters, Replay, folder_of
-from spark_sink.sinks.shared.known_schemas import KnownSchemas
+from spark_sink.sinks.shared.known_schemas import KnownSchemas, Rejections
 from spark_sink.sinks.shared.replayed_spools import ReplayedSpools, held, replayed_spool
 from spark_sink.sinks.shared.row_slices import slices_of
 
@@ -79,7 +77,7 @@ class _BigQueryReplay:
     def __init__(self, config: Config, sink: BigQueryConfig, spool: Spool, spools: ReplayedSpools) -> None:
         self._spool = spool
         self._name = sink.name
-        self._table_options = options_of(config, sink).table_options
+        self._table_options = sink.table_options()
         self._target = sink.target(config.source)
         self._tables = BigQueryTables(
             spool, self._target, location=sink.location or "", max_staleness=sink.max_staleness, name=sink.name

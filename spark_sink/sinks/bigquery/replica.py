@@ -72,7 +72,7 @@ class BigQueryReplica(Replica):
 
     def check_repair(self, tables: Mapping[str, TableSchema]) -> None:
         """Refuses tables whose partitions expire: BigQuery deletes the rows again that each repair sends."""
-        expiring = [schema.table for schema in tables.values() if self._expires(self._table(schema)[1])]
+        expiring = [one.table for one in tables.values() if (found := self._table(one)[1]) and found.expires]
         if expiring:
             why = f"BigQuery deletes old partitions of {', '.join(expiring)}, whose rows each repair sends again"
             way = "name other tables with --tables, or remove the expiry with ALTER TABLE meanwhile"
@@ -80,15 +80,11 @@ class BigQueryReplica(Replica):
 
     def note(self) -> str:
         """The tables whose rows may be old, and those whose old rows BigQuery deletes."""
-        expiring = sorted(table for table, (_, found) in self._found.items() if self._expires(found))
+        expiring = sorted(table for table, (_, found) in self._found.items() if found and found.expires)
         deleted = (
             f"BigQuery deletes old partitions of {', '.join(expiring)}: their rows are missing" if expiring else ""
         )
         return "; ".join(filter(None, (self._staleness(), deleted)))
-
-    @staticmethod
-    def _expires(found: ExistingTable | None) -> bool:
-        return found is not None and found.expires
 
     def _staleness(self) -> str:
         old = {

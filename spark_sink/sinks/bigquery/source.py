@@ -136,7 +136,7 @@ class BigQuerySinkReader(SinkStreamReader):
             [EpochWeight.of(EpochSummary.of(manifest, 0), self.admits) for manifest in manifests], again=again
         )
         options = self._options_of(pinned, manifests[0].epoch)
-        keys = {table: key for manifest in manifests for table, key in _keys_of(manifest)}
+        keys = {table: manifest.schema_keys[table] for manifest in manifests for table in manifest.tables}
         table_options = options.table_options
         if SCHEMA_IN_DATASET in table_options.dataset:
             named = self._default_schema or self._spool.header().default_schema
@@ -214,11 +214,6 @@ def check_deletes_are_kept(own: Spool, timestamp: int, now: int) -> None:
             f"the backfill in {own.path} cannot be delivered: {why}",
             hint="Run it again: the tables that are not done are read at a new timestamp.",
         )
-
-
-def _keys_of(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The tables that an epoch has rows of, and the key of each one's newest schema."""
-    return ((table, manifest.schema_keys[table]) for table in manifest.tables)
 
 
 def by_rows(manifests: Iterable[Manifest], shares: int) -> list[frozenset[str]]:

@@ -221,21 +221,17 @@ class DeadLetters:
 
     def _found(self, beginning: str = "") -> list[tuple[FileStore, StoredFile]]:
         """The files in the tables' folders whose paths start so."""
-        found = [(self._own, file) for file in _files_in(self._own, beginning)]
+        found = [(self._own, file) for file in self._own.walk(beginning)]
         if self._former is not None:
-            former = _files_in(self._former, beginning)
+            former = self._former.walk(beginning)
             found += [(self._former, file) for file in former if self._is_former(_name(file.path))]
-        return found
+        return [(store, file) for store, file in found if _is_of_table(file.path)]
 
 
 def _store(path: str, endpoint: str) -> FileStore:
     return open_store(
         path, failure=SinkError, unavailable=DestinationUnavailableError, option=_OPTION, endpoint=endpoint
     )
-
-
-def _files_in(store: FileStore, beginning: str) -> list[StoredFile]:
-    return [file for file in store.walk(beginning) if _is_of_table(file.path)]
 
 
 def _is_of_table(path: str) -> bool:

@@ -18,6 +18,7 @@ from connector.spool.reading import Spool
 _log = Log(__name__)
 
 Rejections = list[tuple[int, str]]
+"""The index of each rejected row, and why."""
 Send = Callable[[pa.RecordBatch], Rejections]
 
 

@@ -6,7 +6,7 @@ first column that a table is clustered by, and on the one that it is partitioned
 may have had another value before.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
@@ -46,18 +46,14 @@ def bound_of(column: TableColumn, values: AbstractSet[bytes], target: str = "t")
     name = f"{target}.`{column.field.name}`"
     keys = sorted(read(value) for value in values)
     if len(keys) <= _MOST_VALUES:
-        listed = _listed(keys, literal)
-        if listed and len(listed) <= _MOST_TEXT:
-            return f"{name} IN ({listed})"
+        listed = [literal(key) for key in keys]
+        text = ", ".join(listed)
+        if all(listed) and len(text) <= _MOST_TEXT:
+            return f"{name} IN ({text})"
     if column.field.type not in _IN_ORDER:
         return ""
     ends = [literal(keys[0]), literal(keys[-1])]
     return f"{name} BETWEEN {ends[0]} AND {ends[1]}" if all(ends) else ""
-
-
-def _listed(keys: Iterable[Any], literal: "Literal") -> str:
-    found = [literal(key) for key in keys]
-    return ", ".join(found) if all(found) else ""
 
 
 Read = Callable[[bytes], Any]

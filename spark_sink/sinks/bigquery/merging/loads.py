@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.row_merger import RowMerger
-from spark_sink.sinks.bigquery.rows.type_changes import Rejections
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, Field
+from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.shared.row_slices import size_of
 
 MERGED_BYTES = 32 * 1024 * 1024
@@ -79,14 +79,6 @@ class Loading:
 
     def end_epoch(self) -> None:
         """Loads whole epochs, so that no transaction is visible in part; one of too many partitions is, for a while."""
-        self._load()
-
-    def finish(self) -> str:
-        """Loads the remaining rows; returns all loads as text."""
-        self._load()
-        return to_text(self._loads)
-
-    def _load(self) -> None:
         for rows in self._merger.split(MERGED_PARTITIONS):
             lines, fields = rows.lines(), rows.fields
             staging = staging_name(self._name, self._table, lines, fields)
@@ -94,6 +86,11 @@ class Loading:
             self._client.load(self._table.dataset, staging, fields, lines, job_id=f"{staging}_load", read_by=merge)
             self._loads.append(MergeLoad(staging, rows.bounds(), rows.last))
         self._merger, self._merged = RowMerger(self._table), 0
+
+    def finish(self) -> str:
+        """Loads the remaining rows; returns all loads as text."""
+        self.end_epoch()
+        return to_text(self._loads)
 
 
 def merge_job(staging: str) -> str:

@@ -45,8 +45,6 @@ LOADS = Quota("load jobs", 100_000, DAY)
 """Per project. The limit of 1,500 per table does not matter: each load of the sink creates a staging table."""
 SCANNED = Quota("bytes scanned by queries", 200 * 2**40, DAY)
 """Per project, where queries are paid on demand."""
-CONNECTIONS = 5_000
-"""Open at the same time, per project and region; 20,000 in the multi-regions US and EU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from connector.envelope.envelope import DELETE
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from spark_sink.sinks.bigquery.tables.table import BigQueryTable, BigQueryTableOptions, TableColumn, bigquery_table
-
-Rejections = list[tuple[int, str]]
-"""The index of each rejected row, and why."""
+from spark_sink.sinks.shared.known_schemas import Rejections
 
 
 class FormerTypes:

@@ -14,7 +14,6 @@ ARRIVAL = "_PARTITIONTIME"
 ALL_OTHERS = "*"
 """Stands for the tables that are not named."""
 
-UNITS = ("hour", "day", "month", "year")
 _LENGTHS = {"hour": len('"2026-03-01T10'), "day": len('"2026-03-01'), "month": len('"2026-03'), "year": len('"2026')}
 """The characters of a DATE or TIMESTAMP in JSON that distinguish partitions, by unit."""
 

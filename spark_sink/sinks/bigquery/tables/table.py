@@ -158,11 +158,6 @@ class BigQueryTableOptions:
         """True if a table has a row for each row of the source, rather than one for each change."""
         return self.mode in (MERGE, MERGE_LOAD)
 
-    @property
-    def expires(self) -> bool:
-        """True if BigQuery is to delete old partitions of tables."""
-        return bool(self.layouts.partition_expiry)
-
 
 @dataclass(frozen=True, slots=True)
 class BigQueryTable:
@@ -340,7 +335,8 @@ def errors_of_stream(
     errors = []
     if table_options.mode == MERGE and value_capture_type not in WHOLE_ROWS:
         errors.append(f"sink.mode: {no_whole_rows(stream, value_capture_type)}")
-    if table_options.mode == MERGE_LOAD and value_capture_type not in WHOLE_ROWS and table_options.expires:
+    expires = table_options.layouts.partition_expiry
+    if table_options.mode == MERGE_LOAD and value_capture_type not in WHOLE_ROWS and expires:
         errors.append(f"sink.partition_expiry: {no_whole_rows(stream, value_capture_type, needed_by=EXPIRY_NEEDS)}")
     tables = [bigquery_table(schema, table_options) for schema in schemas]
     for table in tables:

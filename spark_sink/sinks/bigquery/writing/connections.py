@@ -128,13 +128,6 @@ class Connections:
         if connection is not None:
             connection.close()
 
-    def close_all(self) -> None:
-        """Closes those that are not in use."""
-        with self._lock:
-            open_now, self._open = list(self._open.values()), OrderedDict()
-        for connection, _ in open_now:
-            connection.close()
-
     def _take(self, key: tuple[object, ...]) -> Connection | None:
         with self._lock:
             found = self._open.pop(key, None)

@@ -16,7 +16,7 @@ from spark_sink.errors import SinkError
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.merging.loads import Loading
 from spark_sink.sinks.bigquery.rows.builder import LARGEST, TOO_LARGE_PAIR, RowBuilder
-from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes, Rejections
+from spark_sink.sinks.bigquery.rows.type_changes import FormerTypes
 from spark_sink.sinks.bigquery.rows.update_pairs import paired
 from spark_sink.sinks.bigquery.tables.table import (
     MERGE,
@@ -27,6 +27,7 @@ from spark_sink.sinks.bigquery.tables.table import (
 )
 from spark_sink.sinks.bigquery.writing.writer import BigQueryWriter
 from spark_sink.sinks.shared.dead_letters import DeadLetters
+from spark_sink.sinks.shared.known_schemas import Rejections
 from spark_sink.sinks.shared.row_slices import size_of, slices_of
 
 SLICE = 4 * 1024 * 1024

@@ -113,9 +113,8 @@ class SpannerRows:
         return True
 
     def _rows(self, read: Read, columns: tuple[str, ...], keys: tuple[str, ...]) -> dict[Key, Values]:
-        from connector.spanner.snapshot.reading import (
-            read_keys,  # Spanner's client takes longer to load than all else together
-        )
+        # Spanner's client takes longer to load than all else together.
+        from connector.spanner.snapshot.reading import read_keys
 
         rows: dict[Key, Values] = {}
         kinds: Kinds = {}

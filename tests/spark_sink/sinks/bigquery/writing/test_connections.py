@@ -148,7 +148,7 @@ def test_a_connection_is_used_by_one_at_a_time() -> None:
             connection.send(types.AppendRowsRequest(write_stream="one"), b"a")
     assert len(server.calls) == 2
     assert server.cancelled == 1, "one is enough"
-    connections.close_all()
+    connections.close(("key",))
     assert server.cancelled == 2
 
 
