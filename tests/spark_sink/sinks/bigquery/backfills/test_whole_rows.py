@@ -13,8 +13,8 @@ from connector.core.records import DataChangeRecord, Mod
 from connector.core.timestamps import SECOND
 from connector.spool.sink_report import report_of
 from emulator.bigquery.double import BigQueryDouble
-from spark_sink.sinks.bigquery.checks import stream_errors
 from spark_sink.sinks.bigquery.config import BigQueryConfig
+from spark_sink.sinks.bigquery.sink_type import SINK
 from tests.spark_sink.sinks.bigquery.deliveries.runs import Checkpoint, SinkRun
 from tests.spark_sink.sinks.bigquery.deliveries.scenarios import MakeScenario, Scenario
 from tests.spark_sink.sinks.files.written import ALBUMS
@@ -88,4 +88,4 @@ def test_an_appended_delete_has_the_row_that_it_removed(
 def test_merge_takes_any_value_capture_type_with_whole_rows(completes: bool, errors: int) -> None:
     stream = WatchedStream("s", "OLD_AND_NEW_VALUES", "googlesql", "", (), completes)
     sink = BigQueryConfig(type="bigquery", dataset="d")
-    assert len(stream_errors(sink, stream)) == errors
+    assert len(SINK.stream_errors(sink, stream)) == errors

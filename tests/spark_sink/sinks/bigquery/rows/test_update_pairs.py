@@ -11,9 +11,9 @@ from connector.envelope.envelope import SCHEMA
 from connector.errors import ConfigurationError
 from emulator.bigquery.double import BigQueryDouble
 from spark_sink.dead_letters_command import Replayed
-from spark_sink.sinks.bigquery.checks import stream_errors
 from spark_sink.sinks.bigquery.config import BigQueryConfig
 from spark_sink.sinks.bigquery.rows.update_pairs import paired
+from spark_sink.sinks.bigquery.sink_type import SINK
 from spark_sink.sinks.bigquery.tables.table import BigQueryTableOptions
 from spark_sink.sinks.bigquery.writing import table_rows
 from spark_sink.sinks.bigquery.writing.parts import PinnedOptions
@@ -154,7 +154,7 @@ def test_an_old_value_of_a_type_that_changed_since_is_not_read_by_the_new_one(do
 def test_a_stream_without_old_values_is_refused(double_scenario: MakeScenario, capture: str) -> None:
     sink = double_scenario("append-only", update_pairs=True).config().sink
     assert isinstance(sink, BigQueryConfig)
-    (error,) = stream_errors(sink, WatchedStream("Everything", capture, "googlesql", ""))
+    (error,) = SINK.stream_errors(sink, WatchedStream("Everything", capture, "googlesql", ""))
     assert error == (
         f"sink.update_pairs: updates have no old values, because change stream Everything captures {capture}: set its"
         " value_capture_type to OLD_AND_NEW_VALUES or NEW_ROW_AND_OLD_VALUES"
