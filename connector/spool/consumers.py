@@ -70,6 +70,12 @@ def find(spool: Spool, name: str) -> Consumer | None:
     return spool.find(_path(name), Consumer, "it has no valid epoch")
 
 
+def done(spool: Spool, name: str) -> int:
+    """The last epoch that a consumer is done with; 0 if there is no such consumer."""
+    known = find(spool, name)
+    return known.epoch if known else 0
+
+
 def register(spool: Spool, name: str, *, now: int) -> Consumer:
     """The consumer of that name, registered at the oldest epoch that is kept if it is new."""
     known = find(spool, checked_name(name))

@@ -15,7 +15,7 @@ process may still resume. No streams are entered for a micro-batch that is recor
 from hashlib import blake2b
 
 from connector.errors import SpoolError, TakenOverError
-from connector.spool.consumers import find
+from connector.spool.consumers import done
 from connector.spool.manifest import Document
 from connector.spool.reading import Spool, to_json
 from spark_sink.sinks.bigquery.config import CONSUMER
@@ -102,7 +102,7 @@ class CommitLog:
             TakenOverError: the micro-batch is recorded as done: another sink has taken over.
         """
         entry = StreamsEntry(table=table, streams=streams, at=at, dead_letters=dead_letters)
-        if self._done() >= first:
+        if done(self._spool, self._name) >= first:
             raise TakenOverError(f"another sink has delivered the epochs from {first} on meanwhile")
         try:
             self._spool.storage.create(self.path(first, table), to_json(entry))
@@ -144,14 +144,10 @@ class CommitLog:
 
     def forget(self) -> None:
         """Removes the entries of micro-batches that ended long ago."""
-        before = self._done() - KEPT
+        before = done(self._spool, self._name) - KEPT
         names = self._spool.storage.list(self._folder) if before > 0 else []
-        done = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
-        self._spool.storage.delete(*(f"{self._folder}/{name}" for name in done))
-
-    def _done(self) -> int:
-        consumer = find(self._spool, self._name)
-        return consumer.epoch if consumer else 0
+        old = [name for name in names if name[:20].isdecimal() and int(name[:20]) < before]
+        self._spool.storage.delete(*(f"{self._folder}/{name}" for name in old))
 
 
 def _prefix(first: int) -> str:

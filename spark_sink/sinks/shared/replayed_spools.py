@@ -16,7 +16,7 @@ from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.backfill.records import backfills
-from connector.spool.consumers import find, replay_lock, sink_lock
+from connector.spool.consumers import done, find, replay_lock, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import SinkReport, report_of, write_report
 from connector.spool.storage.locations import unbilled
@@ -38,7 +38,7 @@ class ReplayedSpools:
         self._spools = spools
         self._ids = {spool.header().spool_id for spool in (*spools, *continued)}
         self._consumer = consumer
-        self._done: Mapping[str, int] = {spool.header().spool_id: _done(spool, consumer) for spool in spools}
+        self._done: Mapping[str, int] = {spool.header().spool_id: done(spool, consumer) for spool in spools}
 
     def has(self, name: str) -> bool:
         """True if the dead letters in a file of that name are of one of the spools."""
@@ -46,8 +46,8 @@ class ReplayedSpools:
 
     def will_repeat(self, name: str, rows: pa.RecordBatch) -> bool:
         """True if the sink will repeat the micro-batch of the dead letters in a file of that name."""
-        done = self._done.get(name.partition("_")[0])
-        return done is not None and pc.max(rows.column("epoch")).as_py() > done
+        last = self._done.get(name.partition("_")[0])
+        return last is not None and pc.max(rows.column("epoch")).as_py() > last
 
     def resume(self, table: str) -> None:
         """Reports that a table is no longer stopped."""
@@ -228,8 +228,3 @@ def _rejected(spool: Spool, consumer: str, report: SinkReport) -> int:
 
 
 _TAKEN = "dead letters cannot be replayed while the sink runs, or another replay does: stop it, and replay again"
-
-
-def _done(spool: Spool, consumer: str) -> int:
-    known = find(spool, consumer)
-    return known.epoch if known else 0

@@ -104,7 +104,10 @@ class BigQueryCuts(CutStore):
             self._is_created = True
         made = {name: record for name, record in self._made() if record.source in cut.tables}
         if self._has_views:
-            self._create_views(made.values())
+            # Older programs recorded no schema of a table. It gets its view once it has another change.
+            known = [record for record in made.values() if record.schema_key]
+            with ThreadPoolExecutor(_AT_A_TIME) as threads:
+                list(threads.map(self._create_view, known))
         names = {record.source: name.partition(".")[2] for name, record in made.items()}
         row = CutRow(cut, self._sink, self._options.mode, names)
         if self._options.mode == MERGE_LOAD:
@@ -125,16 +128,8 @@ class BigQueryCuts(CutStore):
         mode = self._options.mode
         return ((name, record) for name, record in records.items() if record.columns and record.mode in ("", mode))
 
-    def _create_views(self, records: Iterable[TableRecord]) -> None:
-        """Creates the views that this process has not created, with the columns that their tables have now.
-
-        Older programs recorded no schema of a table. It gets its view once it has another change.
-        """
-        known = [record for record in records if record.schema_key]
-        with ThreadPoolExecutor(_AT_A_TIME) as threads:
-            list(threads.map(self._create_view, known))
-
     def _create_view(self, record: TableRecord) -> None:
+        """Creates a view, unless this process has created it with the columns that its table has now."""
         schema = self._spool.schema(record.schema_key)
         table = bigquery_table(schema, self._options)
         sql = view_statement(

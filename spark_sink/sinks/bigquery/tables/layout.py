@@ -87,10 +87,8 @@ class TableLayouts:
         Raises:
             ValueError: they cannot; of all other tables only those are clustered that have the columns.
         """
-        columns = self.cluster_by.get(table)
-        is_named = columns is not None
-        if columns is None:
-            columns = self.cluster_by.get(ALL_OTHERS)
+        is_named = table in self.cluster_by
+        columns = self.cluster_by.get(table if is_named else ALL_OTHERS)
         if columns is None:
             return None
         for column in columns:
