@@ -29,7 +29,7 @@ from connector.proxies import hint as proxy_hint
 from connector.telemetry.retrying import Attempts, attempts
 from spark_sink.errors import DestinationUnavailableError, PermanentError, SinkError
 from spark_sink.sinks.bigquery.jobs import TIMEOUT, Before, BigQueryJobs, is_transient, reasons_in
-from spark_sink.sinks.bigquery.refusals import BigQueryRefusal, refusal
+from spark_sink.sinks.bigquery.refusals import QUOTA, BigQueryRefusal, refusal
 from spark_sink.sinks.bigquery.resources import (
     dataset_resource,
     load_defaults,
@@ -359,9 +359,7 @@ def _meaning(error: BaseException, words: str | None) -> tuple[str, str]:
                 " and run it again: nothing is lost."
             )
         case exceptions.TooManyRequests():
-            return "a quota is used up", (
-                "Run it again later, or raise the quota: nothing is lost. The sink itself uses half of it at most."
-            )
+            return QUOTA.why, QUOTA.hint
         case exceptions.NotFound():
             return "it does not exist", "Restore it and run it again: nothing is lost."
         case exceptions.BadRequest():

@@ -23,7 +23,7 @@ class BigQueryRefusal(NamedTuple):
 
 _AGAIN = "and run it again: nothing is lost."
 
-_QUOTA = BigQueryRefusal(
+QUOTA = BigQueryRefusal(
     "a quota is used up",
     "Run it again later, or raise the quota: nothing is lost. The sink itself uses half of it at most.",
 )
@@ -148,7 +148,7 @@ _BY_MESSAGE = (
     (r"not found: project|unknown project", _PROJECT),
 )
 """Match anywhere in a message without values of rows."""
-_LIMITS = {"quotaExceeded": _QUOTA, "rateLimitExceeded": _RATE, "jobRateLimitExceeded": _RATE}
+_LIMITS = {"quotaExceeded": QUOTA, "rateLimitExceeded": _RATE, "jobRateLimitExceeded": _RATE}
 _KNOWN = Refusals(_BY_REASON, [(rf"\A(?:{pattern})", found) for pattern, found in _BY_BEGINNING])
 _ANYWHERE = Refusals({}, _BY_MESSAGE)
 _LIMITED = Refusals(_LIMITS)

@@ -187,10 +187,8 @@ class BigQueryTables:
         """The reasons why a table cannot be in BigQuery, whatever exists there."""
         found = list(table_errors(table, table_options))
         yield from found
-        if table_options.mode == MERGE_LOAD and not found:
-            long = too_long(table, self.target.project)
-            if long:
-                yield long
+        if table_options.mode == MERGE_LOAD and not found and (long := too_long(table, self.target.project)):
+            yield long
 
     def _other_table(self, table: BigQueryTable, name: str) -> str | None:
         """Another table of the source that is written under this name; datasets may ignore case."""

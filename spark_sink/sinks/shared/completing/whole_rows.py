@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import msgspec
 import numpy as np
@@ -302,13 +302,8 @@ def _fill_removed(table: str, of_key: Mapping[Key, Sequence[_Change]], read: Rea
 
 def _set_before(change: _Change, of_row: Sequence[_Change]) -> Values:
     """The values that earlier changes of the row in the same commit have set."""
-    found: Values = {}
-    for one in of_row:
-        if one is change:
-            break
-        if one.at == change.at:
-            found |= one.values
-    return found
+    earlier = takewhile(lambda one: one is not change, of_row)
+    return {name: value for one in earlier if one.at == change.at for name, value in one.values.items()}
 
 
 def _overwritten(change: _Change, of_row: Sequence[_Change]) -> frozenset[str]:
