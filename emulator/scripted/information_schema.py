@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import grpc
 from google.cloud.spanner_v1 import types
 
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -19,6 +20,7 @@ from emulator.scenario.placements import DEFAULT
 from emulator.scenario.scenario import Scenario
 from emulator.scripted.read_functions import read_functions
 from emulator.scripted.row_types import described
+from emulator.scripted.stream_query import ScriptedError, invalid
 from emulator.scripted.wire import NULL, boolean, text
 from emulator.workload.tables import SCALAR_TYPES, Column, Dialect, Table
 
@@ -59,14 +61,6 @@ _TABLES = {
 Cell = str | int | None
 
 
-class RefusedStatementError(Exception):
-    """A statement cannot be answered; the message says why."""
-
-
-class UnknownTableError(RefusedStatementError):
-    """A statement reads a table that does not exist."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A statement's rows: the google.spanner.v1.ResultSetMetadata, and each row's Values, all as bytes."""
@@ -102,8 +96,7 @@ class InformationSchema:
         """Answers a statement as of now, or as of a timestamp.
 
         Raises:
-            UnknownTableError: it reads a table that does not exist.
-            RefusedStatementError: it does not only read these tables, or is not valid.
+            ScriptedError: it reads a table that does not exist, or does not only read these tables, or is not valid.
         """
         asks_time = _CURRENT_TIMESTAMP.fullmatch(sql)
         if asks_time:
@@ -117,12 +110,12 @@ class InformationSchema:
             rows: list[tuple[Cell, ...]] = cursor.fetchall()
         except (sqlite3.Error, sqlite3.Warning) as error:
             unknown = _NO_TABLE.fullmatch(str(error))
-            if unknown:
-                message = "Table not found: {}" if self._google else 'relation "{}" does not exist'
-                raise UnknownTableError(message.format(unknown[1])) from error
-            raise RefusedStatementError(str(error)) from error
+            if unknown and not self._google:
+                raise ScriptedError(grpc.StatusCode.NOT_FOUND, f'relation "{unknown[1]}" does not exist') from error
+            message = f"Table not found: {unknown[1]}" if unknown else str(error)
+            raise invalid(f"{message}: {sql}") from error
         if cursor.description is None:
-            raise RefusedStatementError("the statement returns no rows")
+            raise invalid(f"the statement returns no rows: {sql}")
         columns = [
             (self._shown(name), self._type(name, [row[index] for row in rows]))
             for index, (name, *_) in enumerate(cursor.description)

@@ -35,13 +35,12 @@ from emulator.scripted.change_records import row_encoder
 from emulator.scripted.clock import ScriptedClock
 from emulator.scripted.fault_plan import Fault, FaultInQuery, FaultKind, FaultPlan
 from emulator.scripted.framing import Frames, Framing
-from emulator.scripted.information_schema import Answer, InformationSchema, RefusedStatementError, UnknownTableError
+from emulator.scripted.information_schema import Answer, InformationSchema
 from emulator.scripted.row_types import metadata
 from emulator.scripted.stream_query import (
     ScriptedError,
     StreamQuery,
     expired_partition,
-    invalid,
     last_start,
     reads_change_stream,
     stream_query,
@@ -151,14 +150,7 @@ class ScriptedSpanner:
         self.statements += 1
         if at is not None:
             self.check_kept(at)
-        try:
-            return self._schema.answer(sql, parameters, at)
-        except UnknownTableError as error:
-            if self.scenario.dialect == "googlesql":
-                raise invalid(f"{error}: {sql}") from error
-            raise ScriptedError(grpc.StatusCode.NOT_FOUND, str(error)) from error
-        except RefusedStatementError as error:
-            raise invalid(f"{error}: {sql}") from error
+        return self._schema.answer(sql, parameters, at)
 
     def check_kept(self, timestamp: int) -> None:
         """Checks that the versions of a timestamp are kept.
