@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from emulator.scenario.history import ReportedColumn, ReportedMod
 from emulator.workload.journal import PlannedMod
-from emulator.workload.tables import Column, Dialect, Table
+from emulator.workload.tables import Dialect, Table
 
 CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 """Every value capture type."""
@@ -18,8 +18,11 @@ _POSTGRESQL_ANNOTATIONS = {"NUMERIC": "PG_NUMERIC", "JSON": "PG_JSONB"}
 
 def reported_columns(table: Table, dialect: Dialect, names: Collection[str]) -> tuple[ReportedColumn, ...]:
     """Returns the key's columns and the columns in `names` as a record lists them, in the table's order."""
+    annotations = _POSTGRESQL_ANNOTATIONS if dialect == "postgresql" else {}
     return tuple(
-        _reported_column(column, dialect, number, is_key=number <= table.key_length)
+        ReportedColumn(
+            column.name, column.type, column.array, number <= table.key_length, number, annotations.get(column.type, "")
+        )
         for number, column in enumerate(table.columns, start=1)
         if number <= table.key_length or column.name in names
     )
@@ -37,8 +40,3 @@ def reported_mod(mod: PlannedMod, value_capture_type: str) -> tuple[ReportedMod,
     names = tuple(mod.row if value_capture_type in _WHOLE_ROWS else mod.new_values)
     old = {name: old_values[name] for name in mod.new_values} if mod.mod_type == "UPDATE" and old_values else {}
     return ReportedMod(mod.keys, {name: mod.row[name] for name in names}, old), names
-
-
-def _reported_column(column: Column, dialect: Dialect, position: int, *, is_key: bool) -> ReportedColumn:
-    annotation = _POSTGRESQL_ANNOTATIONS.get(column.type, "") if dialect == "postgresql" else ""
-    return ReportedColumn(column.name, column.type, column.array, is_key, position, annotation)

@@ -58,12 +58,16 @@ class Transactions:
         locations: Callable[[int], Sequence[str]] | None = None,
     ) -> None:
         self._random = random
-        self._dialect = dialect
-        self._average_size = average_size
-        self._rows_per_table = rows_per_table
         self._locations = locations
         self._contents = Contents(TABLES if locations is None else tuple(map(_with_placement_key, TABLES)))
-        self._planner = self._new_planner()
+        self._planner = Planner(
+            self._contents,
+            random,
+            dialect,
+            average_size=average_size,
+            rows_per_table=rows_per_table,
+            run_length=_RUN_LENGTH,
+        )
         self._earliest = 0
         self._now = 0
         self._written: set[Row] = set()
@@ -103,16 +107,6 @@ class Transactions:
                 break
         self._earliest = at + 1
         return self._transaction(at, mods)
-
-    def _new_planner(self) -> Planner:
-        return Planner(
-            self._contents,
-            self._random,
-            self._dialect,
-            average_size=self._average_size,
-            rows_per_table=self._rows_per_table,
-            run_length=_RUN_LENGTH,
-        )
 
     def _at(self, at: int, plan: Sequence[PlannedMod]) -> int:
         """Advance to the first timestamp from `at` on without a conflict with another transaction, and return it."""
@@ -164,7 +158,6 @@ class Transactions:
         rows = self._contents.rows[table.name]
         for key, row in rows.items():
             rows[key] = {**row, ADDED.name: None}
-        self._planner = self._new_planner()
 
     def _with_extremes(self, mod: PlannedMod, at: int) -> PlannedMod:
         """Replaces some values by ones that the official emulator cannot report."""

@@ -60,8 +60,7 @@ class Planner:
         self._average_size = average_size
         self._rows_per_table = rows_per_table
         self._run_length = run_length
-        self._tables = list(contents.tables.values())
-        self._weights = [_WEIGHTS.get(table.name, 1) for table in self._tables]
+        self._weights = [_WEIGHTS.get(name, 1) for name in contents.tables]
 
     def transaction(self, most: int = LARGEST) -> Plan:
         """Draws the next transaction, of at most `most` mods (cascading deletes and deleted ranges not counted)."""
@@ -71,8 +70,9 @@ class Planner:
         size = 1 + int(self._random.expovariate(1 / max(self._average_size - 0.5, 0.1)))
         size = max(1, min(size, most, LARGEST))
         plan = Plan()
+        tables = list(self._contents.tables.values())
         while len(plan.mods) < size:
-            table = self._random.choices(self._tables, self._weights)[0]
+            table = self._random.choices(tables, self._weights)[0]
             run = 1 if self._run_length <= 1 else 1 + int(self._random.expovariate(1 / (self._run_length - 0.5)))
             roll = self._random.random()
             for _ in range(min(run, size - len(plan.mods))):
