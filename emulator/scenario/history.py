@@ -124,6 +124,32 @@ class PartitionEvent:
     destinations: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class Moves:
+    """The moves of keys at one timestamp, or in one transaction: pairs of a source's and a destination's token."""
+
+    out: dict[str, list[str]] = field(default_factory=dict)
+    into: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, source: str, destination: str) -> None:
+        """Adds a move, once for each pair."""
+        if destination not in self.out.setdefault(source, []):
+            self.out[source].append(destination)
+            self.into.setdefault(destination, []).append(source)
+
+    def before(self, at: int) -> Iterator[tuple[str, PartitionEvent]]:
+        """Yields the events that come before the transaction's changes: keys that move in."""
+        for token, sources in self.into.items():
+            if token not in self.out:
+                yield token, PartitionEvent(at, "", token, sources=tuple(sources))
+
+    def after(self, at: int) -> Iterator[tuple[str, PartitionEvent]]:
+        """Yields the events that come after the transaction's changes: keys that move out, or out and in."""
+        for token, destinations in self.out.items():
+            sources = tuple(self.into.get(token, ()))
+            yield token, PartitionEvent(at, "", token, sources, tuple(destinations))
+
+
 Event = Change | Children | PartitionStart | PartitionEnd | PartitionEvent
 """A record that a partition holds."""
 

@@ -8,12 +8,10 @@ both report the move by a partition event.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
-from emulator.scenario.history import PartitionEvent
+from emulator.scenario.history import Moves
 from emulator.scenario.placements import LOCATION
 from emulator.scenario.timelines import WHOLE, Timelines
 from emulator.scenario.transactions import DrawnTransaction
@@ -22,32 +20,6 @@ from emulator.workload.tables import Table
 from emulator.workload.values import Value
 
 _Root = tuple[Value, ...]
-
-
-@dataclass(slots=True)
-class RowMoves:
-    """The moves of rows in one transaction: pairs of a source's and a destination's token."""
-
-    out: dict[str, list[str]] = field(default_factory=dict)
-    into: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, source: str, destination: str) -> None:
-        """Adds a move, once for each pair."""
-        if destination not in self.out.setdefault(source, []):
-            self.out[source].append(destination)
-            self.into.setdefault(destination, []).append(source)
-
-    def before(self, at: int) -> Iterator[tuple[str, PartitionEvent]]:
-        """Yields the events that come before the transaction's changes: keys that move in."""
-        for token, sources in self.into.items():
-            if token not in self.out:
-                yield token, PartitionEvent(at, "", token, sources=tuple(sources))
-
-    def after(self, at: int) -> Iterator[tuple[str, PartitionEvent]]:
-        """Yields the events that come after the transaction's changes: keys that move out, or out and in."""
-        for token, destinations in self.out.items():
-            sources = tuple(self.into.get(token, ()))
-            yield token, PartitionEvent(at, "", token, sources, tuple(destinations))
 
 
 class RowPlaces:
@@ -72,9 +44,9 @@ class RowPlaces:
             self._places[root] = place(*root)
         return self._lines.owner(self._places[root], at)
 
-    def moves(self, transaction: DrawnTransaction) -> RowMoves:
+    def moves(self, transaction: DrawnTransaction) -> Moves:
         """Finds places for the rows that a transaction inserts or moves, and returns the moves."""
-        moves = RowMoves()
+        moves = Moves()
         moved: list[tuple[_Root, str, str]] = []
         for table, mod in transaction.mods:
             location = mod.new_values.get(LOCATION)

@@ -28,6 +28,7 @@ from connector.core.timestamps import SECOND
 from emulator.scenario.history import (
     Child,
     Children,
+    Moves,
     Partition,
     PartitionEnd,
     PartitionEvent,
@@ -360,8 +361,7 @@ class _Mutable:
 
     def _transfer(self, parts: list[tuple[Span, str]]) -> None:
         """Moves spans to their destinations, and adds one notice per partition, on both sides."""
-        sources: dict[str, list[str]] = {}
-        destinations: dict[str, list[str]] = {}
+        moves = Moves()
         for span, destination in parts:
             if span not in self._owned[span.token]:  # it was drawn twice
                 continue
@@ -369,14 +369,9 @@ class _Mutable:
             at_once = self.timelines.partitions[destination].start == self._now and span.since < self._now
             span.until = self._now if at_once and self._random.random() < 0.5 else self._now + 1
             self._own(Span(span.low, span.high, destination, span.until))
-            for moves, token, other in (
-                (destinations, span.token, destination),
-                (sources, destination, span.token),
-            ):
-                if other not in moves.setdefault(token, []):
-                    moves[token].append(other)
-        for token in {**sources, **destinations}:
-            into, out = tuple(sources.get(token, ())), tuple(destinations.get(token, ()))
+            moves.add(span.token, destination)
+        for token in {**moves.into, **moves.out}:
+            into, out = tuple(moves.into.get(token, ())), tuple(moves.out.get(token, ()))
             # The changes of keys that moved out come before the event, those of keys that moved in after it.
             rank = 2 if out else -1
             self.timelines.notices.append(Notice(token, rank, PartitionEvent(self._now, "", token, into, out)))
