@@ -51,7 +51,7 @@ class BigQueryRest:
             ("datasets.insert", "POST", r"datasets", lambda request: catalog.insert_dataset(request.body)),
             ("datasets.get", "GET", r"datasets/([^/]+)", lambda request: catalog.dataset(request.parts[0])),
             ("tables.insert", "POST", tables, lambda request: self._tables.insert(request.parts[0], request.body)),
-            ("tables.list", "GET", tables, self._list_tables),
+            ("tables.list", "GET", tables, lambda request: self._tables.list_all(request.parts[0])),
             ("tables.get", "GET", rf"{tables}/([^/]+)", self._get_table),
             ("tables.patch", "PATCH", rf"{tables}/([^/]+)", self._patch_table),
             ("tables.delete", "DELETE", rf"{tables}/([^/]+)", self._delete_table),
@@ -90,10 +90,6 @@ class BigQueryRest:
                 if match is not None and method == of:
                     return name, tuple(map(unquote, match.groups())), answer
         raise RefusedError(Reason.NOT_IMPLEMENTED, f"The double does not serve {method} {path}")
-
-    def _list_tables(self, request: _Request) -> Json:
-        found = self._tables.list_all(request.parts[0])
-        return {"kind": "bigquery#tableList", "totalItems": len(found), "tables": found}
 
     def _get_table(self, request: _Request) -> Json:
         with self._catalog.lock:

@@ -62,12 +62,13 @@ class TableResources:
             table.redefine(replace(old, schema=schema, others={**old.others, **given.others}))
             return self.show(table)
 
-    def list_all(self, dataset: str) -> list[Json]:
+    def list_all(self, dataset: str) -> Json:
         """Returns the short resources of a dataset's tables, by name."""
-        return [
+        tables = [
             {"kind": "bigquery#table", "type": "TABLE", **self._identity(table)}
             for table in self._catalog.tables(dataset)
         ]
+        return {"kind": "bigquery#tableList", "totalItems": len(tables), "tables": tables}
 
     def show(self, table: StoredTable) -> Json:
         """Returns a table's resource as REST shows it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import yaml
 from connector.proxies import OPENER
 from connector.spool.reading import Spool
 from emulator.demo.source import Address
+from emulator.official.binary import free_ports
 
 _STALL_SECONDS = 180.0
 """The demo has no time limit, because a machine may be slow: it fails if nothing at all changes for this long."""
@@ -117,7 +117,7 @@ class _Stall:
 @contextlib.contextmanager
 def running_service(output: Path, address: Address) -> Iterator[Service]:
     """Runs `spanner-cdc run` on a change stream while the context is open, with everything it writes below `output`."""
-    port = _free_port()
+    (port,) = free_ports(1)
     config = _write_config(output, address, port)
     command = [sys.executable, "-m", "connector", "run", str(config), "--emulator-host", address.host]
     with (output / "spanner-cdc.log").open("wb") as log:
@@ -154,9 +154,3 @@ def _write_config(output: Path, address: Address, port: int) -> Path:
         )
     )
     return config
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

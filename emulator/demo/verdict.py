@@ -94,9 +94,7 @@ def compare(
     since = max([ready, *(event.visible for event in events if event.identity[0] < ready)])
     wanted = Counter(committed_identity(mod) for mod in committed)
     found = Counter(event.identity for event in events)
-    epochs: dict[str, set[int]] = {}
-    for event in events:
-        epochs.setdefault(event.transaction, set()).add(event.epoch)
+    epochs = Counter(transaction for transaction, _ in {(event.transaction, event.epoch) for event in events})
     out_of_order = 0
     before = (0, "", 0, 0)
     by_epoch = attrgetter("epoch")
@@ -114,7 +112,7 @@ def compare(
         twice=len(events) - len({event.uuid for event in events}),
         foreign=(found - wanted).total(),
         out_of_order=out_of_order,
-        split_transactions=sum(1 for numbers in epochs.values() if len(numbers) > 1),
+        split_transactions=sum(count > 1 for count in epochs.values()),
         p50_ms=delays[len(delays) // 2] if delays else None,
         p99_ms=delays[min(len(delays) * 99 // 100, len(delays) - 1)] if delays else None,
     )

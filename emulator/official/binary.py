@@ -125,7 +125,7 @@ def _start(
 ) -> tuple[subprocess.Popen[bytes], str]:
     """Starts it on ports that were just free; tries others if another process took one in between."""
     for _ in range(_ATTEMPTS):
-        grpc_port, http_port = _free_ports()
+        grpc_port, http_port = free_ports(2)
         host = f"127.0.0.1:{grpc_port}"
         command = [
             *(str(gateway), "--hostname", "127.0.0.1", "--grpc_binary", str(gateway.parent / "emulator_main")),
@@ -177,11 +177,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Returns ports of 127.0.0.1 on which nothing listens."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 def _last_lines(log: Path, count: int = 5) -> str:

@@ -239,14 +239,11 @@ def _partition_record(record: Record) -> bytes:
 
 
 def _proto_column(column: ReportedColumn) -> bytes:
-    return serialized(
-        _ColumnMetadata(
-            name=column.name,
-            type_=column_type(column),
-            is_primary_key=column.is_primary_key,
-            ordinal_position=column.ordinal_position,
-        )
+    metadata = _ColumnMetadata(
+        name=column.name, is_primary_key=column.is_primary_key, ordinal_position=column.ordinal_position
     )
+    metadata.type_.CopyFrom(column_type(column))
+    return serialized(metadata)
 
 
 def _proto_mods(columns: tuple[ReportedColumn, ...], mods: tuple[ReportedMod, ...]) -> bytes:

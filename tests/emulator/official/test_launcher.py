@@ -220,9 +220,8 @@ def test_a_port_in_use_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        free_ports = binary._free_ports
-        ports = iter([(port, free_ports()[1]), free_ports()])
-        monkeypatch.setattr(binary, "_free_ports", lambda: next(ports))
+        ports = iter([[port, *binary.free_ports(1)], binary.free_ports(2)])
+        monkeypatch.setattr(binary, "free_ports", lambda _count: next(ports))
         with start_binary() as emulator:
             assert emulator.host != f"127.0.0.1:{port}"
 
