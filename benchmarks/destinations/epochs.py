@@ -69,7 +69,7 @@ def sealed_epochs(path: str, steps: int, mods: int, *, epochs: int = 1) -> Itera
             sealed = SealedEpoch(low, high, records, sum(record.size for record in records))
             writer.seal(sealed, [CutPartition("token", _START)], now=high, final=False)
         record(spool, "done", newest - epochs, now=high)
-        writer.prune(now=high, grace=0)
+        writer.retention.prune(now=high, grace=0)
         yield newest
 
 

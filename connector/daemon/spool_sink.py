@@ -89,11 +89,12 @@ class SpoolSink:
         continues: bool = False,
     ) -> None:
         self.writer = writer
+        self._retention = writer.retention
         self.spool = spool
         self._max_bytes = max_bytes
         self._keeping = Keeping.within(keep, max_bytes)
         self._metrics = metrics
-        metrics.spool_bytes = writer.bytes
+        metrics.spool_bytes = self._retention.bytes
         self._key_order = key_order
         self.continues = continues
         self._late_store = LateStore(spool)
@@ -103,9 +104,9 @@ class SpoolSink:
 
     async def room(self, stopping: asyncio.Event) -> bool:
         """Waits until consumers have made room in the spool; False if ``stopping`` was set before."""
-        while self.writer.bytes >= self._max_bytes:
+        while self._retention.bytes >= self._max_bytes:
             await self._prune(grace=0)
-            if self.writer.bytes < self._max_bytes or self._all_is_consumed():
+            if self._retention.bytes < self._max_bytes or self._all_is_consumed():
                 break
             if stopping.is_set():
                 return False
@@ -113,7 +114,7 @@ class SpoolSink:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PRUNE_INTERVAL / 2):
                     await stopping.wait()
-        self._metrics.spool_bytes = self.writer.bytes
+        self._metrics.spool_bytes = self._retention.bytes
         return True
 
     def _all_is_consumed(self) -> bool:
@@ -121,7 +122,7 @@ class SpoolSink:
 
         The numbers of strays are of epochs that this copy of the spool does not have.
         """
-        if self.writer.strays:
+        if self._retention.strays:
             return False
         known = consumers.consumers(self.spool)
         return bool(known) and min(consumer.epoch for consumer in known) >= self.writer.epoch
@@ -156,7 +157,7 @@ class SpoolSink:
             sealing.set_attributes({f"spanner_cdc.{name}": n for name, n in {**counts, "lag_seconds": lag}.items()})
         self.watermark = high
         self._metrics.newest_epoch = manifest.epoch
-        self._metrics.spool_bytes = self.writer.bytes
+        self._metrics.spool_bytes = self._retention.bytes
         rows, size = manifest.rows, manifest.size
         _log.debug("epoch sealed", epoch=manifest.epoch, rows=rows, bytes=size, watermark=format_rfc3339(high))
 
@@ -218,14 +219,14 @@ class SpoolSink:
 
     async def _prune(self, grace: int | None = None) -> None:
         options = {} if grace is None else {"grace": grace}
-        prune = functools.partial(self.writer.prune, now=time.time_ns(), keeping=self._keeping, **options)
+        prune = functools.partial(self._retention.prune, now=time.time_ns(), keeping=self._keeping, **options)
         async with self._lock:
             await in_thread(prune)
-        self._metrics.spool_bytes, self._metrics.kept_less = self.writer.bytes, self.writer.kept_less
+        self._metrics.spool_bytes, self._metrics.kept_less = self._retention.bytes, self._retention.kept_less
         self._warn_of_strays()
 
     def _warn_of_strays(self) -> None:
-        strays, now = self.writer.strays, time.monotonic()
+        strays, now = self._retention.strays, time.monotonic()
         if strays and now - self._warned_of_strays >= _WARN_INTERVAL:
             self._warned_of_strays = now
             _log.warning(
@@ -245,7 +246,7 @@ class SpoolSink:
         left = (self.watermark + self._metrics.retention - time.time_ns()) // SECOND
         _log.warning(
             "the spool is full and the reader waits for its consumers",
-            bytes=self.writer.bytes,
+            bytes=self._retention.bytes,
             max_bytes=self._max_bytes,
             slowest_consumer=slowest.consumer if slowest else "none is registered",
             its_epoch=slowest.epoch if slowest else 0,

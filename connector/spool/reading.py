@@ -148,7 +148,7 @@ class Spool:
     """
 
     def __init__(self, storage: FileStore) -> None:
-        self._storage = storage
+        self.storage = storage
         self._latest = 0
 
     @classmethod
@@ -157,14 +157,9 @@ class Spool:
         return cls(open_store(str(path), failure=SpoolError, unavailable=StorageUnavailableError, option="spool.path"))
 
     @property
-    def storage(self) -> FileStore:
-        """The file store that holds the spool."""
-        return self._storage
-
-    @property
     def path(self) -> str:
         """The spool's folder, or its URL."""
-        return self._storage.full()
+        return self.storage.full()
 
     def header(self) -> SpoolHeader:
         """The spool's header.
@@ -190,7 +185,7 @@ class Spool:
         try:
             return kind.model_validate(node)
         except ValidationError as error:
-            raise corrupt(self._full(path), lack) from error
+            raise corrupt(self.storage.full(path), lack) from error
 
     def find(self, path: str, kind: type[_Model], lack: str) -> _Model | None:
         """A small document as of :meth:`document`; None if there is no such file."""
@@ -200,7 +195,7 @@ class Spool:
 
     def find_valid(self, path: str, kind: type[_Model]) -> _Model | None:
         """A small document; None if there is no such file, or if it is damaged or of a later version."""
-        data = contents(self._storage, path)
+        data = contents(self.storage, path)
         try:
             return None if data is None else kind.model_validate_json(data)
         except ValidationError:
@@ -225,17 +220,17 @@ class Spool:
         """The columns and types of a table at a schema key."""
         path = schema_path(key)
         try:
-            data = self._storage.read(path).to_pybytes()
-            load_document(data, self._full(path), VERSION)
+            data = self.storage.read(path).to_pybytes()
+            load_document(data, self.storage.full(path), VERSION)
             return TableSchema.from_json(data)
         except FileNotFoundError as error:
-            raise corrupt(self._full(path), "it is missing") from error
+            raise corrupt(self.storage.full(path), "it is missing") from error
         except (KeyError, TypeError, ValueError) as error:
-            raise corrupt(self._full(path), "it is not a valid schema") from error
+            raise corrupt(self.storage.full(path), "it is not a valid schema") from error
 
     def has_schema(self, key: str) -> bool:
         """True if the spool has the schema of that key."""
-        return self._storage.exists(schema_path(key))
+        return self.storage.exists(schema_path(key))
 
     def floor(self) -> int:
         """The first epoch that is kept; earlier ones are pruned, even if a manifest of one is left."""
@@ -244,7 +239,7 @@ class Spool:
         except FileNotFoundError:
             return 1
         if not isinstance(first, int):
-            raise corrupt(self._full("floor.json"), "it has no valid field first")
+            raise corrupt(self.storage.full("floor.json"), "it has no valid field first")
         return first
 
     def latest(self) -> int:
@@ -252,7 +247,7 @@ class Spool:
 
         If the newest known epoch was pruned meanwhile, those that follow may be too: then all are listed again.
         """
-        if self._latest > 0 and not self._exists(self._latest):
+        if self._latest > 0 and not self.storage.exists(manifest_path(self._latest)):
             self._latest = 0
         if self._latest == 0:
             floor = self.floor()
@@ -260,7 +255,7 @@ class Spool:
             # A restored older copy may have summaries of epochs that it lacks: then all names are listed.
             found = self._numbers("manifests", max(floor, summarized)) or self._numbers("manifests", floor)
             self._latest = max(found, default=0)
-        while self._exists(self._latest + 1):
+        while self.storage.exists(manifest_path(self._latest + 1)):
             self._latest += 1
         return self._latest
 
@@ -270,7 +265,7 @@ class Spool:
         Raises:
             FileNotFoundError: it is not sealed yet, or it is pruned.
         """
-        return self._manifest(epoch, self._storage.read(manifest_path(epoch)))
+        return self._manifest(epoch, self.storage.read(manifest_path(epoch)))
 
     def manifests(self, first: int, last: int) -> Iterator[Manifest]:
         """The manifests of the epochs from ``first`` to ``last``, inclusive.
@@ -307,8 +302,8 @@ class Spool:
         if last - first < _FEW:
             return
         ends = self._numbers(FOLDER, first, block_end(last) + 1)
-        blocks = self._storage.read_each(block_path(end) for end in ends)
-        manifests = self._storage.read_each(manifest_path(end) for end in ends)
+        blocks = self.storage.read_each(block_path(end) for end in ends)
+        manifests = self.storage.read_each(manifest_path(end) for end in ends)
         for end in ends:
             try:
                 data, manifest = next(blocks).to_pybytes(), self._manifest(end, next(manifests))
@@ -319,15 +314,15 @@ class Spool:
 
     def _numbers(self, folder: str, first: int = 0, end: int = 0) -> list[int]:
         """The epochs in the names of a folder's documents, in [first, end); 0 is no bound."""
-        names = self._storage.list(folder, f"{first:020d}" if first else "", f"{end:020d}" if end else "")
+        names = self.storage.list(folder, f"{first:020d}" if first else "", f"{end:020d}" if end else "")
         return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
 
     def _sized_manifests(self, first: int, last: int) -> Iterator[tuple[Manifest, int]]:
         """Manifests, each with the bytes of its file."""
-        contents = self._storage.read_each(manifest_path(epoch) for epoch in range(first, last + 1))
+        found = self.storage.read_each(manifest_path(epoch) for epoch in range(first, last + 1))
         for epoch in range(first, last + 1):
             try:
-                data = next(contents)
+                data = next(found)
                 manifest = self._manifest(epoch, data)
             except FileNotFoundError as error:
                 raise SpoolError(
@@ -338,7 +333,7 @@ class Spool:
 
     def cut(self, manifest: Manifest) -> tuple[CutToken, ...]:
         """The partitions from which reading continues after an epoch."""
-        return read_cut(self._storage, manifest)
+        return read_cut(self.storage, manifest)
 
     def batches(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
         """The rows of a segment, in commit order, after its checksum was compared.
@@ -347,30 +342,24 @@ class Spool:
             SpoolError: the segment is missing or corrupt.
         """
         try:
-            data = self._storage.read(file.path)
+            data = self.storage.read(file.path)
         except FileNotFoundError as error:
-            raise corrupt(self._full(file.path), "it is missing") from error
+            raise corrupt(self.storage.full(file.path), "it is missing") from error
         if data.size != file.bytes or crc32c(data) != file.crc32c:
-            raise corrupt(self._full(file.path), "its checksum does not match")
+            raise corrupt(self.storage.full(file.path), "its checksum does not match")
         with pa.ipc.open_file(data) as reader:
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
 
     def _document(self, path: str, version: int = VERSION) -> dict[str, object]:
-        return load_document(self._storage.read(path).to_pybytes(), self._full(path), version)
-
-    def _full(self, path: str) -> str:
-        return self._storage.full(path)
+        return load_document(self.storage.read(path).to_pybytes(), self.storage.full(path), version)
 
     def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
-        path = self._full(manifest_path(epoch))
+        path = self.storage.full(manifest_path(epoch))
         manifest = Manifest.from_json(data.to_pybytes(), path)
         if manifest.epoch != epoch:
             raise corrupt(path, f"it is the manifest of epoch {manifest.epoch}")
         return manifest
-
-    def _exists(self, epoch: int) -> bool:
-        return self._storage.exists(manifest_path(epoch))
 
 
 def while_pruned(spool: Spool, read: Callable[[], _Found]) -> _Found:

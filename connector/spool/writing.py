@@ -16,7 +16,6 @@ import numpy as np
 
 from connector.core.changes import Changes, chunks, integers
 from connector.core.epoch import SealedEpoch
-from connector.core.health.alarms import KeptLess
 from connector.core.masking.rules import RulesFingerprint
 from connector.core.partitions import CutPartition
 from connector.core.schemas import SchemaRegistry, TableSchema
@@ -34,7 +33,7 @@ from connector.spool.manifest import (
     SourceName,
 )
 from connector.spool.reading import COLUMNS_VERSION, Spool, SpoolHeader, schema_path, segment_path, to_json
-from connector.spool.retention.pruning import NOT_KEPT, PRUNE_GRACE, Keeping, SpoolRetention
+from connector.spool.retention.pruning import SpoolRetention
 from connector.spool.segments import SegmentBuffer
 
 WRITER_LOCK = "writer.lock"
@@ -159,6 +158,8 @@ class SpoolWriter:
     Attributes:
         epoch: the last epoch that is sealed.
         registry: the schemas known after that epoch; not to be changed during a seal.
+        writer: this writer's id, which is part of its files' names.
+        retention: knows the epochs that the spool keeps, and prunes the others.
 
     Raises:
         SpoolError: an epoch that the spool should keep cannot be read.
@@ -179,30 +180,10 @@ class SpoolWriter:
         self._keeps = keeps
         self.registry = SchemaRegistry(at.schemas)
         self._written = {schema.key for schema in at.schemas}
-        self._writer = secrets.token_hex(8)
-        self._cuts = CutWriter(spool.storage, self._writer)
+        self.writer = secrets.token_hex(8)
+        self._cuts = CutWriter(spool.storage, self.writer)
         self.epoch = at.epoch
-        self._retention = SpoolRetention(spool, self._writer, at.epoch, progress)
-
-    @property
-    def writer(self) -> str:
-        """This writer's id, which is part of its files' names."""
-        return self._writer
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all files of the epochs that are kept. May be read while another thread seals or prunes."""
-        return self._retention.bytes
-
-    @property
-    def strays(self) -> tuple[str, ...]:
-        """Consumers that are done with epochs of another copy of this spool, as the last prune found."""
-        return self._retention.strays
-
-    @property
-    def kept_less(self) -> KeptLess | None:
-        """The shortage against ``spool.keep``, because of the spool's size; None if all is kept."""
-        return self._retention.kept_less
+        self.retention = SpoolRetention(spool, self.writer, at.epoch, progress)
 
     def seal(self, epoch: SealedEpoch, cut: Iterable[CutPartition], *, now: int, final: bool = False) -> Manifest:
         """Makes the next epoch exist, durably, with the checkpoint after it.
@@ -288,7 +269,7 @@ class SpoolWriter:
             cut=tokens,
             cut_file=cut_file,
             final=final,
-            writer=self._writer,
+            writer=self.writer,
             sealed_at=now,
         )
         try:
@@ -297,27 +278,20 @@ class SpoolWriter:
             self._delete_files_of(number, files)
             raise
         self.epoch = number
-        self._retention.add(manifest, size)
+        self.retention.add(manifest, size)
         return manifest
-
-    def prune(self, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
-        """Deletes epochs that every consumer has passed.
-
-        See :meth:`connector.spool.retention.pruning.SpoolRetention.prune`.
-        """
-        return self._retention.prune(now=now, grace=grace, keeping=keeping)
 
     def _delete_files_of(self, number: int, files: Sequence[SegmentFile]) -> None:
         """Deletes what was written for an epoch that another daemon has sealed, and may have swept already."""
         with suppress(SpoolError):
             paths = (file.path for file in files)
-            self._spool.storage.delete(*paths, cut_path(number, self._writer))
+            self._spool.storage.delete(*paths, cut_path(number, self.writer))
 
     def _write_segment(self, number: int, changes: Changes) -> SegmentFile:
         segment = SegmentBuffer()
         for chunk in chunks(changes, BATCH_BYTES):
             segment.append(self._envelope.build(chunk, self.registry, number))
-        path = segment_path(number, self._writer)
+        path = segment_path(number, self.writer)
         return segment.store(self._spool.storage, path, first=changes.first, last=changes.last)
 
 

@@ -45,7 +45,7 @@ def seal_up_to(spool: Spool, writer: SpoolWriter, *highs: int) -> None:
 
 def pruned_to(spool: Spool, writer: SpoolWriter, first: int) -> None:
     consumers.record(spool, "c", first - 1, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     assert spool.floor() == first
 
 
@@ -134,7 +134,7 @@ def test_a_sink_whose_first_epoch_is_pruned_as_it_registers_starts_with_one_that
 
     def pruning(storage: FileStore, path: str, *rest: object, **more: object) -> None:
         if path.endswith(".start") and spool.floor() == 1:
-            writer.prune(now=NOW, grace=0)
+            writer.retention.prune(now=NOW, grace=0)
         replace(storage, path, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(local.LocalStore, "replace", pruning)

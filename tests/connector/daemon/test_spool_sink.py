@@ -13,7 +13,8 @@ from connector.errors import SpoolError
 from connector.reader.stopping import StopRequest
 from connector.spool import consumers
 from connector.spool.reading import Spool
-from connector.spool.writing import SpoolWriter, initialize
+from connector.spool.retention.pruning import SpoolRetention
+from connector.spool.writing import initialize
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
@@ -29,7 +30,7 @@ class Prunes:
         self.started = threading.Event()
         self.may_fail = threading.Event()
 
-    def prune(self, writer: SpoolWriter, **_: object) -> None:
+    def prune(self, retention: SpoolRetention, **_: object) -> None:
         """Fails."""
         self.started.set()
         assert self.may_fail.wait(60)
@@ -40,7 +41,7 @@ class Prunes:
 def prunes(monkeypatch: pytest.MonkeyPatch) -> Prunes:
     prunes = Prunes()
     monkeypatch.setattr(spool_sink, "PRUNE_INTERVAL", 0.0)
-    monkeypatch.setattr(SpoolWriter, "prune", lambda writer, **options: prunes.prune(writer, **options))
+    monkeypatch.setattr(SpoolRetention, "prune", lambda retention, **options: prunes.prune(retention, **options))
     return prunes
 
 
@@ -103,7 +104,7 @@ def test_what_is_only_kept_goes_before_the_reader_waits_for_a_full_spool(
     writer, metrics = writer_of(spool), ReaderMetrics()
     sealed(writer, 6)
     consumers.record(spool, "c", 6, now=NOW)
-    sink = SpoolSink(writer, spool, max_bytes=writer.bytes, keep=3600 * SECOND, metrics=metrics)
+    sink = SpoolSink(writer, spool, max_bytes=writer.retention.bytes, keep=3600 * SECOND, metrics=metrics)
     assert asyncio.run(sink.room(asyncio.Event()))
     assert spool.floor() == 3, "a fifth of the limit is free again"
     assert metrics.kept_less is not None
@@ -122,4 +123,4 @@ def test_a_full_spool_is_waited_for_while_a_consumer_is_done_with_epochs_of_a_ne
     stopping = asyncio.Event()
     stopping.set()
     assert not asyncio.run(sink.room(stopping))
-    assert writer.strays == ("c",)
+    assert writer.retention.strays == ("c",)

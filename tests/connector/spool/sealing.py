@@ -59,7 +59,7 @@ def pruned_whenever_read(spool: Spool, writer: SpoolWriter, monkeypatch: pytest.
         first = floor()
         if first <= times:
             consumers.record(spool, "files", first, now=NOW)
-            assert writer.prune(now=NOW, grace=0) == 1
+            assert writer.retention.prune(now=NOW, grace=0) == 1
         return first
 
     monkeypatch.setattr(spool, "floor", read)

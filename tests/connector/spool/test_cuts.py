@@ -91,7 +91,7 @@ def test_every_cut_is_read_as_it_was_sealed_whatever_came_and_went_over_restarts
             writer = writer_of(spool)
         if random.random() < 0.2:
             consumers.record(spool, "c", random.randint(spool.floor() - 1, number + 1), now=NOW)
-            writer.prune(now=NOW, grace=0)
+            writer.retention.prune(now=NOW, grace=0)
         kept = range(spool.floor(), number + 2)
         assert [read(spool, epoch) for epoch in kept] == [cuts[epoch] for epoch in kept]
         needed = {one.cut_file.path for one in spool.manifests(kept[0], kept[-1]) if one.cut_file}
@@ -99,7 +99,7 @@ def test_every_cut_is_read_as_it_was_sealed_whatever_came_and_went_over_restarts
     seal(writer_of(spool), cut_of(1))
     needed = {one.cut_file.path for one in spool.manifests(spool.floor(), 61) if one.cut_file}
     assert needed == {f"cuts/{name}" for name in spool.storage.list("cuts")}
-    assert writer_of(spool).bytes > 0
+    assert writer_of(spool).retention.bytes > 0
 
 
 def test_what_manifests_write_of_differences_is_not_more_than_the_files_again(spool: Spool) -> None:
@@ -119,16 +119,20 @@ def test_the_file_of_a_cut_is_kept_as_long_as_an_epoch_refers_to_it_and_counts_o
     for _ in range(4):
         seal(writer, cut_of(*range(200)))
     size = spool.storage.read(f"cuts/{spool.storage.list('cuts')[0]}").size
-    assert writer.bytes == sum(one.held for one in spool.summaries(1, 4)) + size
+    assert writer.retention.bytes == sum(one.held for one in spool.summaries(1, 4)) + size
     consumers.record(spool, "c", 3, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 3
+    assert writer.retention.prune(now=NOW, grace=0) == 3
     assert read(spool, 4) == cut_of(*range(200))
-    assert writer.bytes == writer_of(spool).bytes == sum(one.held for one in spool.summaries(4, 4)) + size
+    assert (
+        writer.retention.bytes
+        == writer_of(spool).retention.bytes
+        == sum(one.held for one in spool.summaries(4, 4)) + size
+    )
     seal(writer, cut_of(1))
     consumers.record(spool, "c", 4, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 1
+    assert writer.retention.prune(now=NOW, grace=0) == 1
     assert spool.storage.list("cuts") == []
-    assert writer.bytes == sum(one.held for one in spool.summaries(5, 5))
+    assert writer.retention.bytes == sum(one.held for one in spool.summaries(5, 5))
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete", "other"])

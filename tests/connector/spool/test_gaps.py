@@ -39,7 +39,7 @@ def known(spool: Spool) -> list[GapRecord]:
 
 def prune_all_but_the_newest(spool: Spool) -> None:
     consumers.record(spool, "c", spool.latest(), now=NOW)
-    writer_of(spool).prune(now=NOW + 99 * MINUTE)
+    writer_of(spool).retention.prune(now=NOW + 99 * MINUTE)
 
 
 def test_a_gap_is_an_epoch_without_records_from_the_watermark_to_the_chosen_timestamp(spool: Spool) -> None:

@@ -37,7 +37,7 @@ def test_a_reader_that_slept_while_its_newest_epoch_was_pruned_finds_the_newest(
     assert reader.latest() == 1
     sealed(writer, 3)
     consumers.record(spool, "c", 4, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     assert reader.latest() == 4
 
 
@@ -45,7 +45,7 @@ def test_the_error_for_a_pruned_epoch_names_the_epochs_that_are_kept(spool: Spoo
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 2, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     with pytest.raises(SpoolError, match=r"epoch 2 is not in the spool .* which keeps 3 to 3\. It was pruned"):
         list(spool.manifests(2, 3))
 

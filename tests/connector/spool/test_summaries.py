@@ -77,7 +77,7 @@ def test_a_restart_reads_the_summaries_and_only_the_manifests_that_follow(
     reads = Reads(monkeypatch, spool)
     again = writer_of(spool)
     assert reads.manifests() == [10, 20, 30, 31, 32, 33, 34]
-    assert (again.epoch, again.bytes) == (34, writer.bytes)
+    assert (again.epoch, again.retention.bytes) == (34, writer.retention.bytes)
     sealed(again)
     assert reads.manifests() == []
 
@@ -141,14 +141,14 @@ def test_a_spool_of_a_program_without_summaries_is_read_and_summarized_after_the
     writer = writer_of(spool)
     sealed(writer, 34)
     consumers.record(spool, "c", 4, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     spool.storage.delete(*(block_path(end) for end in blocks(spool)))
     again = writer_of(spool)
-    assert again.bytes == writer.bytes
+    assert again.retention.bytes == writer.retention.bytes
     assert blocks(spool) == []
     sealed(again)
     assert blocks(spool) == [10, 20, 30]
-    assert writer_of(spool).bytes == again.bytes
+    assert writer_of(spool).retention.bytes == again.retention.bytes
     assert list(spool.summaries(5, 35)) == truth(spool, 5, 35)
 
 
@@ -157,10 +157,10 @@ def test_summaries_are_pruned_with_their_last_epoch(spool: Spool) -> None:
     sealed(writer, 34)
     for done, left in ((9, [10, 20, 30]), (10, [20, 30]), (33, [])):
         consumers.record(spool, "c", done, now=NOW)
-        writer.prune(now=NOW, grace=0)
+        writer.retention.prune(now=NOW, grace=0)
         assert blocks(spool) == left
         assert list(spool.summaries(spool.floor(), 34)) == truth(spool, spool.floor(), 34)
-        assert writer_of(spool).bytes == writer.bytes
+        assert writer_of(spool).retention.bytes == writer.retention.bytes
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -199,7 +199,7 @@ def test_what_a_killed_writer_left_is_swept_before_its_range_is_summarized(spool
     for path in orphans:
         spool.storage.replace(path, b"of a writer that was killed")
     last = writer_of(spool)
-    last._retention._is_sweep_due = False  # as one that was killed before its sweep leaves the spool
+    last.retention._is_sweep_due = False  # as one that was killed before its sweep leaves the spool
     sealed(last)
     assert len(spool.storage.list("segments")) == 10
     sealed(writer_of(spool))
@@ -219,7 +219,7 @@ def test_an_older_copy_with_summaries_of_epochs_that_it_has_not_is_read_by_its_m
     assert list(copy.summaries(1, 15)) == truth(copy, 1, 15)
     sealed(again, 10, now=NOW + 1)
     assert list(Spool(spool.storage).summaries(1, 25)) == truth(spool, 1, 25)
-    assert writer_of(copy).bytes == again.bytes
+    assert writer_of(copy).retention.bytes == again.retention.bytes
 
 
 def test_the_report_of_a_spool_counts_all_that_its_epochs_hold(spool: Spool) -> None:
@@ -227,7 +227,7 @@ def test_the_report_of_a_spool_counts_all_that_its_epochs_hold(spool: Spool) -> 
     sealed(writer, 24)
     consumers.record(spool, "c", 20, now=NOW)
     report = spool_report(spool)
-    assert report["bytes"] == writer.bytes
+    assert report["bytes"] == writer.retention.bytes
     assert report["rows"] == 24
     known = report["consumers"]
     assert isinstance(known, list)
@@ -238,7 +238,7 @@ def test_a_pruned_epoch_is_an_error_for_summaries_too(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 24)
     consumers.record(spool, "c", 12, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     with pytest.raises(SpoolError, match="epoch 10 is not in the spool"):
         list(spool.summaries(10, 24))
 
@@ -283,4 +283,4 @@ def test_a_restart_over_many_epochs_of_many_partitions_is_quick(
     began = time.process_time()
     again = restart.opened(str(tmp_path))
     assert time.process_time() - began < 2.0
-    assert (again.epoch, again.bytes) == (5001, writer.bytes)
+    assert (again.epoch, again.retention.bytes) == (5001, writer.retention.bytes)

@@ -33,7 +33,7 @@ def test_of_two_daemons_that_no_lock_keeps_apart_the_second_stops_and_says_so(sp
     sealed(first)
     with pytest.raises(SpoolInUseError, match=r"another daemon has sealed epoch 1 .* stop the other"):
         second.seal(epoch_of(1, record()), LARGE, now=NOW)
-    assert spool.manifest(1).writer == first._writer
+    assert spool.manifest(1).writer == first.writer
     assert (len(spool.storage.list("segments")), spool.storage.list("cuts")) == (1, [])
     assert len(list(spool.batches(spool.manifest(1).files[0]))) == 1
 
@@ -51,7 +51,7 @@ def test_a_daemon_whose_unfinished_manifest_another_has_swept_says_so(
     monkeypatch.setattr(spool.storage, "create", swept)
     with pytest.raises(SpoolInUseError, match=r"another daemon has sealed epoch 1 .* stop the other"):
         second.seal(epoch_of(1, record()), LARGE, now=NOW)
-    assert (spool.manifest(1).writer, len(spool.storage.list("segments"))) == (first._writer, 1)
+    assert (spool.manifest(1).writer, len(spool.storage.list("segments"))) == (first.writer, 1)
 
 
 def test_a_daemon_that_wakes_up_late_cannot_create_a_number_that_was_pruned(spool: Spool) -> None:
@@ -59,7 +59,7 @@ def test_a_daemon_that_wakes_up_late_cannot_create_a_number_that_was_pruned(spoo
     late, other = writer_of(spool), writer_of(spool)
     sealed(other, 4)
     consumers.record(spool, "c", 6, now=NOW)
-    assert other.prune(now=NOW, grace=0) == 5
+    assert other.retention.prune(now=NOW, grace=0) == 5
     with pytest.raises(SpoolInUseError, match="another daemon has written"):
         sealed(late)
     assert numbers(spool) == [6]
@@ -71,9 +71,9 @@ def test_a_daemon_that_wakes_up_late_prunes_nothing(spool: Spool) -> None:
     late, other = writer_of(spool), writer_of(spool)
     sealed(other, 4)
     consumers.record(spool, "c", 6, now=NOW)
-    other.prune(now=NOW, grace=0)
+    other.retention.prune(now=NOW, grace=0)
     with pytest.raises(SpoolInUseError, match="another daemon has written"):
-        late.prune(now=NOW, grace=0)
+        late.retention.prune(now=NOW, grace=0)
     assert (spool.floor(), numbers(spool)) == (6, [6])
 
 
@@ -82,9 +82,9 @@ def test_a_floor_that_another_daemon_has_set_stays(spool: Spool) -> None:
     sealed(writer, 5)
     consumers.record(spool, "c", 3, now=NOW)
     late, other = writer_of(spool), writer_of(spool)
-    assert other.prune(now=NOW, grace=0) == 3
+    assert other.retention.prune(now=NOW, grace=0) == 3
     with pytest.raises(SpoolInUseError, match="another daemon has written"):
-        late._retention._set_floor(2, None)
+        late.retention._set_floor(2, None)
     assert spool.floor() == 4
 
 
@@ -119,7 +119,7 @@ def test_a_manifest_below_the_floor_does_not_count_and_is_swept(spool: Spool) ->
     sealed(writer, 3)
     ghost = spool.storage.read(manifest_path(1)).to_pybytes()
     consumers.record(spool, "c", 3, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     spool.storage.create(manifest_path(1), ghost)
     assert Spool(spool.storage).latest() == 3
     sealed(writer_of(spool))

@@ -147,5 +147,5 @@ def test_the_size_of_what_is_kept_is_counted_also_after_a_restart(spool: Spool) 
     writer = writer_of(spool)
     sealed(writer, 3)
     written = bytes_of(spool, "segments", "manifests")
-    assert writer.bytes == writer_of(spool).bytes == held_bytes(spool.summaries(1, 3))
-    assert written < writer.bytes < written + 3 * 300
+    assert writer.retention.bytes == writer_of(spool).retention.bytes == held_bytes(spool.summaries(1, 3))
+    assert written < writer.retention.bytes < written + 3 * 300

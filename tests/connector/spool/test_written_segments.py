@@ -53,7 +53,7 @@ def test_an_epoch_has_the_segments_in_the_order_in_which_they_were_given(spool: 
     assert [len(list(spool.batches(file))) for file in manifest.files] == [1, 1]
     after = checkpoint(Spool(spool.storage), spool.header())
     assert (after.epoch, after.watermark, after.cut) == (1, AT - 1 + SECOND, CUT)
-    assert writer.bytes == held_bytes(spool.summaries(1, 1))
+    assert writer.retention.bytes == held_bytes(spool.summaries(1, 1))
 
 
 def test_segments_that_the_manifest_does_not_list_are_deleted_with_the_seal(spool: Spool) -> None:
@@ -120,7 +120,7 @@ def test_what_every_consumer_has_passed_is_pruned_with_all_its_segments(spool: S
     spool.storage.replace(segments(spool)[0].replace("-a", "-late"), b"of a task that outlived its attempt")
     sealed(writer, 2)
     consumers.record(spool, "c", 2, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 2
+    assert writer.retention.prune(now=NOW, grace=0) == 2
     assert numbers(spool) == [3]
     assert len(segments(spool)) == 1
     assert late.path not in segments(spool)

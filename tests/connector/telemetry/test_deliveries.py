@@ -155,7 +155,7 @@ def test_the_slowest_consumer_keeps_its_lag_and_its_alarm_once_its_epoch_is_prun
     writer = writer_of(spool)
     sealed(writer, 9)
     consumers.record(spool, "files", epoch, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == epoch
+    assert writer.retention.prune(now=NOW, grace=0) == epoch
     states, metrics = ConsumerStates(spool), restarted(9)
     states.read()
     assert delivered(states.known[0], metrics) == AT - 1 + epoch * SECOND
@@ -184,7 +184,7 @@ def test_a_consumer_that_advances_and_is_pruned_while_it_is_read_is_at_the_oldes
     writer = writer_of(spool)
     sealed(writer, 9)
     consumers.record(spool, "files", 7, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     consumers.record(spool, "files", 3, now=NOW)  # as it was read before
     states = ConsumerStates(spool)
     states.read()

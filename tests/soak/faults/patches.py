@@ -136,7 +136,7 @@ def _after(points: Points, path: str) -> None:
 
 def kill_in_writer(points: Points, *, prunes: bool) -> None:
     """Kills at the points of a spool writer's work on more than one file."""
-    seal, prune, sweep, delete = SpoolWriter.seal, SpoolWriter.prune, SpoolRetention._sweep, LocalStore.delete
+    seal, prune, sweep, delete = SpoolWriter.seal, SpoolRetention.prune, SpoolRetention._sweep, LocalStore.delete
     doing = "nothing"
 
     def faulty_delete(self: LocalStore, *paths: str) -> None:
@@ -144,7 +144,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
             delete(self, path)
             points.reached(f"in the middle of {doing}")
 
-    def faulty_prune(self: SpoolWriter, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
+    def faulty_prune(self: SpoolRetention, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
         nonlocal doing
         doing = "a prune"
         pruned = prune(self, now=now, grace=0 if prunes else grace, keeping=keeping)
@@ -170,7 +170,7 @@ def kill_in_writer(points: Points, *, prunes: bool) -> None:
         return sealed
 
     LocalStore.delete = faulty_delete  # type: ignore[method-assign]
-    SpoolWriter.prune = faulty_prune  # type: ignore[method-assign]
+    SpoolRetention.prune = faulty_prune  # type: ignore[method-assign]
     SpoolRetention._sweep = faulty_sweep  # type: ignore[method-assign]
     SpoolWriter.seal = faulty_seal  # type: ignore[assignment,method-assign]
 

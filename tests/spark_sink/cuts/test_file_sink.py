@@ -128,7 +128,7 @@ def test_a_minute_has_its_document_although_the_idle_epochs_before_a_restart_are
     spool.seal(high=START + 2 * MINUTE - 1)
     spool.seal(record(START + 2 * MINUTE + SECOND, [2]))
     spool.seal(high=START + 3 * MINUTE - 1)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     assert spool.spool.floor() == 5
     again = Process(spool, root, "0s")
     if look:
@@ -150,7 +150,7 @@ def test_the_last_look_of_a_run_writes_the_document_of_a_minute_that_ends_idly(
         spool.seal(high=high)
     process.run()
     process.close()
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     assert spool.spool.floor() == 3
     Publication(process.delivery).complete(SPARK)
     assert [document.tables["Singers"].rows for document in documents(root).values()] == [1]

@@ -217,7 +217,7 @@ def test_the_last_look_of_a_sink_needs_none_of_the_epochs_that_were_pruned_since
     last = two_tables(spool, 1)
     run.write(first + 1, last)
     record_consumer(spool.spool, "files", last, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     assert spool.spool.floor() > first + 1
     run.look_anew()
     run.publish(last)
@@ -230,7 +230,7 @@ def test_the_first_document_is_written_although_the_first_epochs_are_pruned(
     last = two_tables(spool, 0)
     run.write(1, last)
     record_consumer(spool.spool, "files", last, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     run.publish(last)
     assert [name[-2:] for name in documents(root)] == ["00"]
 
@@ -258,7 +258,7 @@ def test_the_last_look_warns_of_minutes_that_an_older_program_may_have_delivered
     spool.seal(high=START + 2 * MINUTE - 1)
     last = spool.seal(high=START + 3 * MINUTE - 1)
     record_consumer(spool.spool, "files", last, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     assert spool.spool.floor() == last
     run.look_anew()
     run.publish(last)

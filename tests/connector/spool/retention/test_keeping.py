@@ -43,23 +43,23 @@ def passed(spool: Spool, writer: SpoolWriter, count: int) -> None:
 def test_epochs_are_kept_for_so_much_commit_time_before_the_newest(spool: Spool) -> None:
     writer = writer_of(spool)
     passed(spool, writer, 6)
-    assert writer.prune(now=NOW, grace=0, keeping=Keeping(span=3 * SECOND)) == 3
+    assert writer.retention.prune(now=NOW, grace=0, keeping=Keeping(span=3 * SECOND)) == 3
     assert numbers(spool) == [4, 5, 6]
-    assert writer.kept_less is None
+    assert writer.retention.kept_less is None
 
 
 def test_no_clock_of_a_machine_makes_a_kept_epoch_older(spool: Spool) -> None:
     writer = writer_of(spool)
     passed(spool, writer, 3)
     for now in (NOW + 1000 * DAY, NOW - 1000 * DAY):
-        assert writer.prune(now=now, keeping=Keeping(span=DAY)) == 0
+        assert writer.retention.prune(now=now, keeping=Keeping(span=DAY)) == 0
 
 
 def test_what_a_consumer_still_needs_stays_however_little_is_to_be_kept(spool: Spool) -> None:
     writer = writer_of(spool)
     passed(spool, writer, 6)
     consumers.record(spool, "slow", 1, now=NOW)
-    assert writer.prune(now=NOW, grace=0, keeping=Keeping(span=SECOND, most_bytes=1)) == 1
+    assert writer.retention.prune(now=NOW, grace=0, keeping=Keeping(span=SECOND, most_bytes=1)) == 1
     assert numbers(spool) == [2, 3, 4, 5, 6]
 
 
@@ -68,12 +68,12 @@ def test_the_oldest_epochs_go_early_where_all_are_too_large_and_that_is_recorded
     passed(spool, writer, 6)
     most = held_bytes(spool.summaries(3, 6))
     keeping = Keeping(span=5 * SECOND, most_bytes=most)
-    assert writer.prune(now=NOW, grace=0, keeping=keeping) == 2
+    assert writer.retention.prune(now=NOW, grace=0, keeping=keeping) == 2
     assert numbers(spool) == [3, 4, 5, 6]
-    assert writer.bytes <= most
+    assert writer.retention.bytes <= most
     less = KeptLess(NOW, 5 * SECOND, 4 * SECOND)
-    assert writer.kept_less == less
-    assert writer_of(spool).kept_less == less, "a restart knows it"
+    assert writer.retention.kept_less == less
+    assert writer_of(spool).retention.kept_less == less, "a restart knows it"
     status = status_of(spool, 0)
     assert "WARNING spool_keeps_less: the spool keeps 4s of the 5s that spool.keep says" in status_text(
         status, with_errors=False
@@ -84,28 +84,28 @@ def test_the_record_names_the_first_early_deletion_and_ends_once_enough_is_kept(
     writer = writer_of(spool)
     passed(spool, writer, 6)
     keeping = Keeping(span=5 * SECOND, most_bytes=held_bytes(spool.summaries(3, 6)))
-    writer.prune(now=NOW, grace=0, keeping=keeping)
+    writer.retention.prune(now=NOW, grace=0, keeping=keeping)
     passed(spool, writer, 1)
-    writer.prune(now=NOW + DAY, grace=0, keeping=keeping)
+    writer.retention.prune(now=NOW + DAY, grace=0, keeping=keeping)
     short = floor_of(spool).short
     assert short is not None
     assert short.since == NOW
     passed(spool, writer, 1)
     roomy = Keeping(span=5 * SECOND, most_bytes=10**9)
-    assert writer.prune(now=NOW + 2 * DAY, grace=0, keeping=roomy) == 0
-    assert writer.kept_less is None, "five seconds are there again"
+    assert writer.retention.prune(now=NOW + 2 * DAY, grace=0, keeping=roomy) == 0
+    assert writer.retention.kept_less is None, "five seconds are there again"
     passed(spool, writer, 1)
-    writer.prune(now=NOW + 2 * DAY, grace=0, keeping=roomy)
+    writer.retention.prune(now=NOW + 2 * DAY, grace=0, keeping=roomy)
     assert floor_of(spool).short is None
 
 
 def test_a_spool_that_is_young_or_is_to_keep_more_from_now_on_does_not_keep_less(spool: Spool) -> None:
     writer = writer_of(spool)
     passed(spool, writer, 4)
-    writer.prune(now=NOW, grace=0, keeping=Keeping(span=2 * SECOND))
+    writer.retention.prune(now=NOW, grace=0, keeping=Keeping(span=2 * SECOND))
     passed(spool, writer, 1)
-    assert writer.prune(now=NOW, grace=0, keeping=Keeping(span=DAY)) == 0
-    assert writer.kept_less is None
+    assert writer.retention.prune(now=NOW, grace=0, keeping=Keeping(span=DAY)) == 0
+    assert writer.retention.kept_less is None
 
 
 def test_the_record_of_an_older_program_is_read_and_its_own_reader_knows_the_first_epoch(spool: Spool) -> None:
@@ -114,7 +114,7 @@ def test_the_record_of_an_older_program_is_read_and_its_own_reader_knows_the_fir
     spool.storage.replace("floor.json", b'{"version":1,"first":2,"writer":"w"}')
     assert floor_of(spool).short is None
     again = writer_of(spool)
-    again.prune(now=NOW, grace=0, keeping=Keeping(span=3 * SECOND, most_bytes=1))
+    again.retention.prune(now=NOW, grace=0, keeping=Keeping(span=3 * SECOND, most_bytes=1))
     document = orjson.loads(spool.storage.read("floor.json").to_pybytes())
     assert (document["version"], document["first"]) == (1, spool.floor())
 
@@ -133,7 +133,7 @@ def test_nothing_is_deleted_that_is_to_be_kept_and_has_room(steps: list[tuple[in
         spool = new_spool(folder)
         writer = writer_of(spool)
         sealed(writer)
-        size = writer.bytes
+        size = writer.retention.bytes
         keeping = Keeping(span * SECOND, most * size)
         done = 0
         consumers.record(spool, "c", done, now=NOW)
@@ -143,7 +143,7 @@ def test_nothing_is_deleted_that_is_to_be_kept_and_has_room(steps: list[tuple[in
             consumers.record(spool, "c", done, now=NOW)
             before = numbers(spool)
             held = {one.epoch: one.held for one in spool.summaries(before[0], before[-1])}
-            writer.prune(now=NOW, grace=0, keeping=keeping)
+            writer.retention.prune(now=NOW, grace=0, keeping=keeping)
             kept = numbers(spool)
             assert kept == before[len(before) - len(kept) :], "the oldest go first"
             assert kept[-1] == writer.epoch
@@ -154,4 +154,4 @@ def test_nothing_is_deleted_that_is_to_be_kept_and_has_room(steps: list[tuple[in
                 assert sum(held[one] for one in [deleted[-1], *kept]) > keeping.most_bytes, "and only if it has to"
             if kept[0] <= done and kept[0] < writer.epoch:
                 assert kept[0] > writer.epoch - span, "what is outdated goes"
-                assert not keeping.most_bytes or writer.bytes <= keeping.most_bytes
+                assert not keeping.most_bytes or writer.retention.bytes <= keeping.most_bytes

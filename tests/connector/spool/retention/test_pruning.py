@@ -23,7 +23,7 @@ def spool(spool_path: str) -> Spool:
 def test_nothing_is_pruned_while_no_consumer_is_known(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
-    assert writer.prune(now=NOW, grace=0) == 0
+    assert writer.retention.prune(now=NOW, grace=0) == 0
     assert numbers(spool) == [1, 2, 3]
 
 
@@ -32,19 +32,19 @@ def test_what_every_consumer_has_passed_is_pruned_with_its_files(spool: Spool) -
     sealed(writer, 4)
     consumers.record(spool, "fast", 4, now=NOW)
     consumers.record(spool, "slow", 2, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 2
+    assert writer.retention.prune(now=NOW, grace=0) == 2
     assert numbers(spool) == [3, 4]
     assert len(spool.storage.list("segments")) == 2
     assert spool.floor() == 3
-    assert writer.bytes == held_bytes(spool.summaries(3, 4))
-    assert writer.prune(now=NOW, grace=0) == 0
+    assert writer.retention.bytes == held_bytes(spool.summaries(3, 4))
+    assert writer.retention.prune(now=NOW, grace=0) == 0
 
 
 def test_the_newest_epoch_is_never_pruned(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 3, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 2
+    assert writer.retention.prune(now=NOW, grace=0) == 2
     assert numbers(spool) == [3]
     assert checkpoint(Spool(spool.storage), spool.header()).epoch == 3
 
@@ -53,8 +53,8 @@ def test_an_epoch_is_kept_for_a_grace_period_after_its_seal(spool: Spool) -> Non
     writer = writer_of(spool)
     sealed(writer, 2)
     consumers.record(spool, "c", 2, now=NOW)
-    assert writer.prune(now=NOW + 9, grace=10) == 0
-    assert writer.prune(now=NOW + 10, grace=10) == 1
+    assert writer.retention.prune(now=NOW + 9, grace=10) == 0
+    assert writer.retention.prune(now=NOW + 10, grace=10) == 1
 
 
 @pytest.mark.parametrize("grace", [0, 60 * SECOND])
@@ -62,18 +62,18 @@ def test_a_clock_that_was_set_back_by_hours_keeps_nothing_longer(spool: Spool, g
     writer = writer_of(spool)
     sealed(writer, 2)
     consumers.record(spool, "c", 2, now=NOW)
-    assert writer.prune(now=NOW - 7 * 3600 * SECOND, grace=grace) == 1
+    assert writer.retention.prune(now=NOW - 7 * 3600 * SECOND, grace=grace) == 1
 
 
 def test_the_numbers_continue_after_pruning_and_a_restart(spool: Spool) -> None:
     writer = writer_of(spool)
     sealed(writer, 3)
     consumers.record(spool, "c", 3, now=NOW)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     again = writer_of(spool)
     sealed(again)
     assert numbers(spool) == [3, 4]
-    assert again.prune(now=NOW, grace=0) == 1
+    assert again.retention.prune(now=NOW, grace=0) == 1
     assert numbers(spool) == [4]
 
 
@@ -97,7 +97,7 @@ def test_a_crash_while_pruning_is_cleaned_up_by_the_next_writer(
     with monkeypatch.context() as patched:
         patched.setattr(type(spool.storage), "delete", dying)
         with pytest.raises(KilledError):
-            writer.prune(now=NOW, grace=0)
+            writer.retention.prune(now=NOW, grace=0)
     assert Spool(spool.storage).latest() == 4
     sealed(writer_of(spool))
     assert numbers(spool) == [4, 5]
@@ -119,7 +119,7 @@ def test_a_consumer_that_registers_while_epochs_are_pruned_finds_the_epoch_that_
         write(storage, path, before, data)
 
     monkeypatch.setattr(store, "update", registering)
-    writer.prune(now=NOW, grace=0)
+    writer.retention.prune(now=NOW, grace=0)
     assert found[0].epoch + 1 >= spool.floor()
     assert numbers(spool)[0] == spool.floor()
     assert list(spool.manifests(found[0].epoch + 1, 4))

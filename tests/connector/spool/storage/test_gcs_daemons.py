@@ -108,13 +108,13 @@ def test_the_floor_of_a_daemon_that_was_paused_does_not_land_on_a_later_one(
     def taken_over() -> None:
         sealed(other, 12)
         consumers.record(spool, "c", 18, now=NOW)
-        assert other.prune(now=NOW, grace=0) == 18
+        assert other.retention.prune(now=NOW, grace=0) == 18
 
     with (
         paused_before("floor.json", monkeypatch, taken_over),
         pytest.raises(SpoolInUseError, match="another daemon has written"),
     ):
-        late.prune(now=NOW, grace=0)
+        late.retention.prune(now=NOW, grace=0)
     assert (spool.floor(), numbers(spool)) == (19, [19])
     with pytest.raises(SpoolInUseError, match="another daemon has written"):
         sealed(late)
@@ -149,7 +149,7 @@ def test_a_header_or_a_floor_whose_answer_is_lost_is_ones_own(bucket: str, gcs_p
     sealed(writer := writer_of(spool), 2)
     consumers.record(spool, "c", 1, now=NOW)
     lost.times += path == "floor.json"
-    assert writer.prune(now=NOW, grace=0) == 1
+    assert writer.retention.prune(now=NOW, grace=0) == 1
     assert lost.hits == 1
     assert spool.floor() == 2
 
@@ -168,8 +168,8 @@ def test_the_floor_is_not_rewritten_more_than_once_a_second(bucket: str) -> None
     for _ in range(5):
         sealed(writer)
     consumers.record(spool, "c", 2, now=NOW)
-    assert writer.prune(now=NOW, grace=0) == 2
+    assert writer.retention.prune(now=NOW, grace=0) == 2
     consumers.record(spool, "c", 4, now=NOW)
-    assert writer.prune(now=NOW + SECOND - 1, grace=0) == 0
-    assert writer.prune(now=NOW + SECOND, grace=0) == 2
+    assert writer.retention.prune(now=NOW + SECOND - 1, grace=0) == 0
+    assert writer.retention.prune(now=NOW + SECOND, grace=0) == 2
     assert numbers(spool) == [5]

@@ -84,7 +84,7 @@ def test_the_open_minute_is_written_at_the_daemons_limit_if_that_is_smaller(
     """The daemon and the sink of another configuration would wait for each other for ever."""
     monkeypatch.setattr(source, "_LOOKED_AT", 0)
     spool.fill(3)
-    most = spool.writer.bytes + spare
+    most = spool.writer.retention.bytes + spare
 
     async def daemon() -> bool:
         async with living(spool.spool, StopRequest(drain_timeout=SECOND), max_bytes=most):

@@ -43,7 +43,7 @@ def test_a_sink_that_is_new_over_a_pruned_spool_says_what_it_cannot_deliver(
 ) -> None:
     spool.fill(4)
     consumers.record(spool.spool, "files", 3, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     assert spool.spool.floor() == 4
     config = load(written(tmp_path, spool, "archive"))
     reader = reader_of(config)

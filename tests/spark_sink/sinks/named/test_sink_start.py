@@ -157,7 +157,7 @@ def test_a_start_before_what_is_kept_is_refused_before_anything_is_registered(
 ) -> None:
     spool.fill(4)
     consumers.record(spool.spool, "files", 3, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     config = load(written(tmp_path, spool, "second", start="-1h"))
     for refused in (check_start, begin):
         with pytest.raises(ConfigurationError, match=r"sink.start: -1h asks for .* set sink.start: "):

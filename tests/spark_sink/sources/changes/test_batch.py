@@ -62,7 +62,7 @@ def test_an_error_about_a_missing_spool_is_one_line_with_the_command_to_run(
 def pruned(spool: SpoolMaker, epoch: int) -> None:
     """Prunes every epoch up to one, as the daemon does when its consumers have passed it."""
     consumers.record(spool.spool, "files", epoch, now=spool.watermark)
-    assert spool.writer.prune(now=spool.watermark + 120 * SECOND, grace=0)
+    assert spool.writer.retention.prune(now=spool.watermark + 120 * SECOND, grace=0)
 
 
 def test_an_epoch_that_is_pruned_before_its_task_reads_it_is_named_as_that(spool: SpoolMaker) -> None:

@@ -159,7 +159,7 @@ def test_an_older_copy_is_rejected_by_the_next_epoch_if_the_offsets_epoch_is_pru
     copies.put_back()
     copies.seal(8, rows=7)
     consumers.record(copies.maker.spool, "default", 8, now=0)
-    copies.maker.writer.prune(now=copies.maker.watermark + 9 * MINUTE)
+    copies.maker.writer.retention.prune(now=copies.maker.watermark + 9 * MINUTE)
     assert copies.maker.spool.floor() == 9
     line = error_line(lambda: Reading(str(copies.path)).run(offset))
     assert "its epoch 9 begins after 2026-03-01T10:00:04.700000Z" in line
@@ -213,7 +213,7 @@ def test_an_older_checkpoint_whose_next_epoch_is_pruned_is_rejected_and_keeps_no
     _, newest = Reading(spool.path).run(old)
     assert newest["epoch"] == 5
     consumers.record(spool.spool, "other", 5, now=0)
-    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    spool.writer.retention.prune(now=spool.watermark + MINUTE * 9)
     oldest = spool.spool.floor()
     assert oldest > 3
     line = error_line(lambda: Reading(spool.path).run(old))
@@ -231,7 +231,7 @@ def test_a_new_checkpoint_of_a_consumer_whose_next_epoch_is_pruned_starts_with_t
 ) -> None:
     written = spool.fill(5)
     consumers.record(spool.spool, "default", 5, now=0)
-    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    spool.writer.retention.prune(now=spool.watermark + MINUTE * 9)
     oldest = spool.spool.floor()
     consumers.record(spool.spool, "default", 1, now=0)  # as by an older program, whose checkpoint was put back
     ids, _ = Reading(spool.path).run()
@@ -248,11 +248,11 @@ def test_a_daemon_keeps_the_epochs_that_a_consumer_of_another_copy_has_not_read(
     (copies.path / "consumers/default.json").write_bytes(record_of_newer)
     for epochs in (1, 8):
         copies.seal(epochs, rows=7)
-        assert copies.maker.writer.prune(now=copies.maker.watermark + 9 * MINUTE) == 0
-        assert copies.maker.writer.strays == ("default",)
+        assert copies.maker.writer.retention.prune(now=copies.maker.watermark + 9 * MINUTE) == 0
+        assert copies.maker.writer.retention.strays == ("default",)
     consumers.record(copies.maker.spool, "default", 8, now=0, at=copies.maker.spool.manifest(8).identity)
-    assert copies.maker.writer.prune(now=copies.maker.watermark + 9 * MINUTE) == 8
-    assert copies.maker.writer.strays == ()
+    assert copies.maker.writer.retention.prune(now=copies.maker.watermark + 9 * MINUTE) == 8
+    assert copies.maker.writer.retention.strays == ()
 
 
 # The sinks.

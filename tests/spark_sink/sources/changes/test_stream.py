@@ -140,7 +140,7 @@ def test_an_error_about_a_pruned_epoch_is_one_line(spark: SparkSession, spool: S
     query.run()
     spool.fill(3)
     consumers.record(spool.spool, "default", 4, now=0)
-    spool.writer.prune(now=spool.watermark + MINUTE * 9)
+    spool.writer.retention.prune(now=spool.watermark + MINUTE * 9)
     assert failure(query).startswith("epoch 3 is not in the spool at")
 
 
@@ -265,7 +265,7 @@ def test_a_start_is_decided_again_for_another_text_another_consumer_and_one_that
 def test_a_start_before_what_is_kept_and_one_that_is_none_are_refused(spool: SpoolMaker) -> None:
     spool.fill(4)
     consumers.record(spool.spool, "files", 3, now=START)
-    spool.writer.prune(now=START + 10**13, grace=0)
+    spool.writer.retention.prune(now=START + 10**13, grace=0)
     reader = EventsStreamReader(SourceOptions.parse({"spool": spool.path, "start": "-1h"}), 1)
     with pytest.raises(ConfigurationError, match=r"option start: -1h asks for .* set option start: "):
         reader.initialOffset()

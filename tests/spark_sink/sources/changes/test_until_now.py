@@ -272,7 +272,7 @@ def test_a_spool_is_nearly_full_with_the_files_of_cuts_as_the_daemon_counts_them
     monkeypatch.setattr(cuts, "INLINE", 0)
     alike = SpoolMaker(tmp_path / "alike")
     alike.fill(2)
-    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.bytes - 40)
+    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.retention.bytes - 40)
     assert runs.once(2, -1, StreamError("the daemon waits for room")) == (1, 2)
 
 
@@ -282,7 +282,7 @@ def test_a_spool_is_not_full_of_what_the_run_before_has_taken(
     alike = SpoolMaker(tmp_path / "alike")
     alike.fill(4)
     assert runs.once(4) == (1, 4)
-    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.bytes)
+    monkeypatch.setattr(in_job, "_NEARLY_FULL", alike.writer.retention.bytes)
     assert runs.once(1, -1, 1) == (5, 6)
 
 
@@ -294,7 +294,7 @@ def test_epochs_that_are_pruned_while_a_run_begins_do_not_end_it(runs: Runs, mon
     def floor(spool: Spool) -> int:
         found = floor_of(spool)
         if spool is reader._spool and not any(pruned):  # by the daemon of the run before, once it knows what is done
-            pruned.append(writer.prune(now=time.time_ns(), grace=0))
+            pruned.append(writer.retention.prune(now=time.time_ns(), grace=0))
         return found
 
     monkeypatch.setattr(Spool, "floor", floor)
