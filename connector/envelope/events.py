@@ -12,6 +12,7 @@ converted; all others are copied as bytes. If that is not possible, each payload
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -117,13 +118,14 @@ def converter(type_json: str) -> Converter | None:
     """The function that turns values of a Spanner type into Datastream's; None where they are the same."""
     column_type = SpannerType.parse(type_json)
     convert = EVENT_VALUES[column_type.kind].convert
-    if convert is None or not column_type.is_array:
-        return convert
+    return convert if convert is None or not column_type.is_array else of_elements(convert)
+
+
+def of_elements(convert: Converter) -> Converter:
+    """The function that converts each element of a list but NULL."""
 
     def array(value: object) -> object:
-        if not isinstance(value, list):
-            return value
-        return [None if item is None else convert(item) for item in value]
+        return [None if item is None else convert(item) for item in value] if isinstance(value, list) else value
 
     return array
 
@@ -141,10 +143,10 @@ class EventWriter:
         self, schema_of: Callable[[str], TableSchema], *, sort_fields: bool = True, completes: bool = False
     ) -> None:
         self._schema_of = schema_of
+        self._converters_of = cache(self._converters)
+        self._payloads_of = cache(lambda schema_key: _Payloads(schema_of(schema_key)))
         self._sort_fields = sort_fields
         self._completes = completes
-        self._converters: dict[str, dict[str, Converter]] = {}
-        self._payloads: dict[str, _Payloads] = {}
 
     def payload(self, text: str, schema_key: str) -> bytes:
         """The payload's JSON object with its values as Datastream writes them; absent columns stay absent.
@@ -152,11 +154,10 @@ class EventWriter:
         Raises:
             EventError: the text is not a JSON object, or a value does not match its type; with its column.
         """
-        converters = self._of(schema_key)
         row = json_object(text)
         name = ""
         try:
-            for name, convert in converters.items():
+            for name, convert in self._converters_of(schema_key).items():
                 value = row.get(name)
                 if value is not None:
                     row[name] = convert(value)
@@ -222,21 +223,14 @@ class EventWriter:
         return pa.concat_arrays(parts).take(pa.array(order)) if parts else payloads
 
     def _written(self, payloads: pa.Array, schema_key: str) -> pa.Array:
-        known = self._payloads.get(schema_key)
-        if known is None:
-            known = self._payloads[schema_key] = _Payloads(self._schema_of(schema_key))
-        written = known.written(payloads)
+        written = self._payloads_of(schema_key).written(payloads)
         if written is None:
             written = pa.array([self.payload(text, schema_key) for text in payloads.to_pylist()], pa.binary())
         return written
 
-    def _of(self, schema_key: str) -> dict[str, Converter]:
-        known = self._converters.get(schema_key)
-        if known is None:
-            schema = self._schema_of(schema_key)
-            known = {c.name: convert for c in schema.columns if (convert := converter(c.type)) is not None}
-            self._converters[schema_key] = known
-        return known
+    def _converters(self, schema_key: str) -> dict[str, Converter]:
+        columns = self._schema_of(schema_key).columns
+        return {c.name: convert for c in columns if (convert := converter(c.type)) is not None}
 
 
 def _named(name: str) -> bytes:

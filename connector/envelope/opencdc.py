@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
 import orjson
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.position import documents
 from connector.core.schemas import TableSchema
-from connector.envelope.events import Converter, json_object
+from connector.envelope.events import Converter, json_object, of_elements
 from connector.envelope.failing_rows import of_column, of_row
 from connector.errors import EventError
 
@@ -75,7 +76,7 @@ class OpenCdcWriter:
     ) -> None:
         self._schema_of = schema_of
         self._converter_of = converter_of or converter
-        self._converters: dict[str, dict[str, Converter]] = {}
+        self._converters_of = cache(self._converters)
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         """One JSON object for each row, each with a line feed at its end."""
@@ -142,7 +143,7 @@ class OpenCdcWriter:
         Raises:
             EventError: a value does not match its type; with its column.
         """
-        converters = self._of(schema_key)
+        converters = self._converters_of(schema_key)
         name = ""
         try:
             for name, value in row.items():
@@ -154,12 +155,8 @@ class OpenCdcWriter:
             raise of_column(error, name) from None
         return row
 
-    def _of(self, schema_key: str) -> dict[str, Converter]:
-        known = self._converters.get(schema_key)
-        if known is None:
-            known = {column.name: self._converter_of(column.type) for column in self._schema_of(schema_key).columns}
-            self._converters[schema_key] = known
-        return known
+    def _converters(self, schema_key: str) -> dict[str, Converter]:
+        return {column.name: self._converter_of(column.type) for column in self._schema_of(schema_key).columns}
 
 
 def _operation(mod_type: str) -> str:
@@ -194,26 +191,16 @@ def _metadata(batch: pa.RecordBatch, keys: list[list[str]]) -> Iterator[dict[str
 
 def _key_texts(keys: list[list[str]]) -> list[str | None]:
     """Lists of column names as JSON arrays; few lists differ, so each is encoded once."""
-    known: dict[tuple[str, ...], str] = {}
-    out: list[str | None] = []
-    for names in map(tuple, keys):
-        if names not in known:
-            known[names] = orjson.dumps(names).decode()
-        out.append(known[names])
-    return out
+    named = list(map(tuple, keys))
+    texts = {names: orjson.dumps(names).decode() for names in set(named)}
+    return [texts[names] for names in named]
 
 
 def converter(type_json: str) -> Converter:
     """The function that turns values of a Spanner type into OpenCDC's."""
     column_type = SpannerType.parse(type_json)
     convert = CONVERTERS[column_type.kind]
-    if convert is _as_it_is or not column_type.is_array:
-        return convert
-
-    def array(value: object) -> object:
-        return [None if item is None else convert(item) for item in value] if isinstance(value, list) else value
-
-    return array
+    return convert if convert is _as_it_is or not column_type.is_array else of_elements(convert)
 
 
 def _as_it_is(value: object) -> object:
