@@ -1,15 +1,31 @@
 """A window, its shares, and what a share's reader reports. Pure; timestamps are Unix nanoseconds."""
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
 
 from connector.core.partitions import CutPartition
 
 
+class _Document:
+    """A value that the driver and its tasks hand to each other as JSON."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """As a document for :meth:`from_json`."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The value of a document."""
+        return msgspec.json.decode(text, type=cls)
+
+
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(_Document):
     """The records committed in (low, high], which become one epoch; Spanner's clock has passed ``high``."""
 
     epoch: int
@@ -17,37 +33,18 @@ class Window:
     low: int
     high: int
 
-    def to_json(self) -> str:
-        """As a document for :meth:`from_json`."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Window":
-        """The window of a document."""
-        return cls(**json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(_Document):
     """The part of the cut at a window's ``low`` that one task reads."""
 
     number: int
     """From 0; of two shares that read the same partition, the one with the lesser number is used."""
     cut: tuple[CutPartition, ...]
 
-    def to_json(self) -> str:
-        """As a document for :meth:`from_json`."""
-        return json.dumps([self.number, _plain(self.cut)])
-
-    @classmethod
-    def from_json(cls, text: str) -> "Share":
-        """The share of a document."""
-        number, cut = json.loads(text)
-        return cls(number, _cut(cut))
-
 
 @dataclass(frozen=True, slots=True)
-class ShareReport:
+class ShareReport(_Document):
     """The report of a share's reader that has read everything up to the window's ``high``."""
 
     share: int
@@ -73,23 +70,3 @@ class ShareReport:
     """The latest end of a partition of each read function of a placement, of those that have ended in the window."""
     mutable: bool = False
     """True if the change stream is in the MUTABLE_KEY_RANGE mode, where several shares may read one partition."""
-
-    def to_json(self) -> str:
-        """As a document for :meth:`from_json`."""
-        document = {each.name: getattr(self, each.name) for each in fields(self)}
-        return json.dumps({**document, "cut": _plain(self.cut), "declined": _plain(self.declined)})
-
-    @classmethod
-    def from_json(cls, text: str) -> "ShareReport":
-        """The report of a document."""
-        document: dict[str, Any] = json.loads(text)
-        document |= {name: tuple(document[name]) for name in ("followed", "finished", "least_parents")}
-        return cls(**document | {name: _cut(document[name]) for name in ("cut", "declined")})
-
-
-def _plain(cut: Iterable[CutPartition]) -> list[tuple[str, int, bool]]:
-    return [(at.token, at.start_timestamp, at.is_late) for at in cut]
-
-
-def _cut(plain: Iterable[tuple[str, int, bool]]) -> tuple[CutPartition, ...]:
-    return tuple(CutPartition(*at) for at in plain)
