@@ -9,6 +9,7 @@ with fewer columns is not. Equal schemas have equal keys, on every replay.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
@@ -116,22 +117,14 @@ class TableSchema:
         return cls.of(str(node["table"]), columns, [str(key) for key in node["primary_keys"]])
 
 
-def _first_schema(table: str, column_types: tuple[ColumnType, ...], declared: tuple[str, ...]) -> TableSchema:
-    fits = set(_key_columns(column_types)) == set(declared)
-    return TableSchema.of(table, column_types, declared if fits else ())
-
-
 def _key_columns(column_types: Iterable[ColumnType]) -> tuple[str, ...]:
     """The names of a record's key columns, in the order of their positions."""
-    return tuple(column.name for column in sorted(column_types, key=_ordinal) if column.is_primary_key)
+    ordered = sorted(column_types, key=attrgetter("ordinal_position"))
+    return tuple(column.name for column in ordered if column.is_primary_key)
 
 
 def _is(column: ColumnType, known: ColumnType | None) -> bool:
     return known is not None and (known.name, known.type) == (column.name, column.type)
-
-
-def _ordinal(column: ColumnType) -> int:
-    return column.ordinal_position
 
 
 class SchemaRegistry:
@@ -173,7 +166,7 @@ class SchemaRegistry:
             self._seen[table] = column_types
             known = self._schemas.get(table)
             declared = self._declared.get(table, ())
-            schema = known.widened(column_types, declared) if known else _first_schema(table, column_types, declared)
+            schema = (known or TableSchema(table, (), ())).widened(column_types, declared)
             if schema is not known:
                 self._schemas[table] = schema
                 self._keys[table] = schema.key

@@ -127,7 +127,7 @@ def avro_schema(
     record = record_name(table)
     if record in (SOURCE, PAYLOAD):
         record += "_"  # Avro allows one definition of a name
-    types = _Types()
+    defined: set[str] = set()
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     fields = {
         "uuid": "string",
@@ -147,7 +147,7 @@ def avro_schema(
         ),
         PAYLOAD: _record(
             PAYLOAD,
-            [{"name": column.avro_name, "type": ["null", types.of(column)], "default": None} for column in columns],
+            [{"name": one.avro_name, "type": ["null", _type_of(one, defined)], "default": None} for one in columns],
         ),
     }
     return orjson.dumps(_record(record, [{"name": name, "type": kind} for name, kind in fields.items()]))
@@ -165,32 +165,27 @@ ARRAY_RECORDS_OF_JSON = frozenset(_array_record(found) for found in AVRO_TYPES.v
 """The full names of the records of arrays whose elements are JSON texts."""
 
 
-class _Types:
-    """The Avro types of a payload's columns; a record of arrays is defined where it is first used."""
-
-    def __init__(self) -> None:
-        self._defined: set[str] = set()
-
-    def of(self, column: AvroColumn) -> object:
-        value = AVRO_TYPES[column.kind]
-        if column.layout is Layout.JSON_ARRAY:
-            return _JSON_TEXT
-        if column.layout is Layout.VALUE:
-            return value.schema
-        name = _array_record(value)
-        if name in self._defined:
-            return name
-        self._defined.add(name)
-        elements = {"type": "array", "items": name}
-        return {
-            "type": "record",
-            "name": ARRAY_RECORD,
-            "namespace": name.removesuffix(f".{ARRAY_RECORD}"),
-            "fields": [
-                {"name": "nestedArray", "type": ["null", elements], "default": None},
-                {"name": "elementValue", "type": ["null", value.schema], "default": None},
-            ],
-        }
+def _type_of(column: AvroColumn, defined: set[str]) -> object:
+    """The Avro type of a payload's column; a record of arrays is defined where it is first used."""
+    value = AVRO_TYPES[column.kind]
+    if column.layout is Layout.JSON_ARRAY:
+        return _JSON_TEXT
+    if column.layout is Layout.VALUE:
+        return value.schema
+    name = _array_record(value)
+    if name in defined:
+        return name
+    defined.add(name)
+    elements = {"type": "array", "items": name}
+    return {
+        "type": "record",
+        "name": ARRAY_RECORD,
+        "namespace": name.removesuffix(f".{ARRAY_RECORD}"),
+        "fields": [
+            {"name": "nestedArray", "type": ["null", elements], "default": None},
+            {"name": "elementValue", "type": ["null", value.schema], "default": None},
+        ],
+    }
 
 
 def _record(name: str, fields: list[dict[str, object]]) -> dict[str, object]:

@@ -83,7 +83,7 @@ class ColumnRules:
         Raises:
             ConfigurationError: the rules exclude a column of the key, or contradict each other.
         """
-        if not any(_may_match(pattern, table) for pattern in self._patterns()):
+        if not any(_may_match(pattern, table) for _, pattern in self._patterns()):
             return None
         if errors := list(self._contradictions(table, columns)):
             raise ConfigurationError(errors)
@@ -119,10 +119,9 @@ class ColumnRules:
     def unmatched(self, tables: Iterable[TableSchema]) -> list[str]:
         """The patterns that match no column, each after its option: most likely typing errors."""
         names = [(table.table, column.name) for table in tables for column in table.columns]
-        listed = [(EXCLUDE, one) for one in self.exclude] + [(HASH, rule.pattern) for rule in self.hash]
         return [
             f"{option}: {pattern!r}"
-            for option, pattern in listed
+            for option, pattern in self._patterns()
             if not any(_matches(pattern, table, column) for table, column in names)
         ]
 
@@ -140,9 +139,9 @@ class ColumnRules:
         """The rule that hashes a column."""
         return next((rule for rule in self.hash if _matches(rule.pattern, table, column)), None)
 
-    def _patterns(self) -> Iterator[str]:
-        yield from self.exclude
-        yield from (rule.pattern for rule in self.hash)
+    def _patterns(self) -> list[tuple[str, str]]:
+        """The patterns, each after its option."""
+        return [(EXCLUDE, pattern) for pattern in self.exclude] + [(HASH, rule.pattern) for rule in self.hash]
 
     def _contradictions(self, table: str, columns: Iterable[ColumnType]) -> Iterator[str]:
         for column in columns:
