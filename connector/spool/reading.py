@@ -391,6 +391,12 @@ def segment_path(epoch: int, writer: str) -> str:
     return f"segments/{epoch:020d}-{writer}.arrow"
 
 
+def epoch_of_segment(path: str) -> int:
+    """The number of the epoch in a segment's path; 0 if there is none."""
+    number = path.removeprefix("segments/").partition("-")[0]
+    return int(number) if number.isdecimal() else 0
+
+
 def schema_path(key: str) -> str:
     """The path of a schema."""
     return f"schemas/{key}.json"

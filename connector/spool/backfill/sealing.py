@@ -18,7 +18,7 @@ from connector.spool.backfill.documents import Backfill, BackfillProgress, Parti
 from connector.spool.backfill.records import find
 from connector.spool.guards import create_epoch, update
 from connector.spool.manifest import BackfillPart, Manifest, SegmentFile
-from connector.spool.reading import Spool, SpoolHeader, manifest_path
+from connector.spool.reading import Spool, SpoolHeader, epoch_of_segment, manifest_path
 from connector.spool.storage.store import contents
 from connector.spool.writing import sole_writer
 
@@ -112,7 +112,7 @@ class BackfillWriter:
         if self._left is None:
             self._left = self._unlisted()
         listed = {file.path for file in self._kept.get(self.epoch, ())}
-        passed = {path for path in self._left if 0 <= _number_of(path) <= self.epoch}
+        passed = {path for path in self._left if 0 < epoch_of_segment(path) <= self.epoch}
         self._own.storage.delete(*(passed - listed))
         self._left = [path for path in self._left if path not in passed]
 
@@ -175,12 +175,6 @@ class BackfillWriter:
             files = chain.from_iterable(self._kept.pop(epoch) for epoch in deleted)
             self._own.storage.delete(*(file.path for file in files))
         return self._passed
-
-
-def _number_of(segment: str) -> int:
-    """The number of the epoch in a segment's path; -1 if there is none."""
-    number = segment.removeprefix("segments/").partition("-")[0]
-    return int(number) if number.isdecimal() else -1
 
 
 def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) -> None:

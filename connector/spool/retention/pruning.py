@@ -20,7 +20,7 @@ from connector.log import Log
 from connector.spool import consumers
 from connector.spool.guards import update, written_by_another
 from connector.spool.manifest import Manifest
-from connector.spool.reading import Spool, manifest_path, segment_path, to_json
+from connector.spool.reading import Spool, epoch_of_segment, manifest_path, segment_path, to_json
 from connector.spool.retention.floor import PATH, FloorDocument, KeptTooShort, floor_in
 from connector.spool.retention.retained_epochs import RetainedEpochs
 from connector.spool.storage.store import contents
@@ -156,7 +156,7 @@ class SpoolRetention:
             del self._listed[epoch]
         if self._listed:
             found = self._segments(min(self._listed), self._newest)
-            unlisted = [path for path in found if path not in self._listed.get(_number_of(path), (path,))]
+            unlisted = [path for path in found if path not in self._listed.get(epoch_of_segment(path), (path,))]
             self._spool.storage.delete(*unlisted)
 
     def prune(self, *, now: int, grace: int = PRUNE_GRACE, keeping: Keeping = NOT_KEPT) -> int:
@@ -289,22 +289,16 @@ class SpoolRetention:
         return number.isdecimal() and self._epochs.has_segment(int(number), writer, part=bool(part))
 
 
-def _number_of(segment: str) -> int:
-    """The number of the epoch in a segment's path; 0 if there is none."""
-    number = segment.removeprefix("segments/").partition("-")[0]
-    return int(number) if number.isdecimal() else 0
-
-
 def _unlisted(spool: Spool, epochs: RetainedEpochs, segments: Sequence[str]) -> list[str]:
     """Of segments whose epoch and writer are known, those that are not in the epoch's manifest.
 
     A manifest is read only where there are more segments than its epoch has.
     """
-    count = Counter(map(_number_of, segments))
+    count = Counter(map(epoch_of_segment, segments))
     unlisted: list[str] = []
     for number, found in count.items():
         one = epochs.find(number)
         if one is not None and found > one.files:
             listed = {file.path for manifest in spool.manifests(number, number) for file in manifest.files}
-            unlisted += [path for path in segments if _number_of(path) == number and path not in listed]
+            unlisted += [path for path in segments if epoch_of_segment(path) == number and path not in listed]
     return unlisted

@@ -111,13 +111,13 @@ class Bucket:
         patience: float = PATIENCE,
         timeout: tuple[float, float] = (10.0, 30.0),
     ) -> None:
-        self._timeout = timeout
         self.url = url.rstrip("/")
         self._failure = failure
         self._unavailable = unavailable or failure
         self._option = option
         self._endpoint = endpoint
-        self._retry = Retry(predicate=DEFAULT_RETRY._predicate, timeout=patience, on_error=_noted(self.url))  # noqa: SLF001
+        retry = Retry(predicate=DEFAULT_RETRY._predicate, timeout=patience, on_error=_noted(self.url))  # noqa: SLF001
+        self._patience = {"retry": retry, "timeout": timeout}
         self._is_known = False
         try:
             self._name, self._prefix = bucket_and_prefix(url)
@@ -164,8 +164,7 @@ class Bucket:
             content_type="application/octet-stream",
             if_generation_match=generation,
             checksum="crc32c",
-            retry=self._retry,
-            timeout=self._timeout,
+            **self._patience,
         )
         return int(blob.generation)
 
@@ -177,7 +176,7 @@ class Bucket:
         """
         with self._translated(path):
             blob = self._blob(path)
-            data: bytes = blob.download_as_bytes(checksum="crc32c", retry=self._retry, timeout=self._timeout)
+            data: bytes = blob.download_as_bytes(checksum="crc32c", **self._patience)
             return data, int(blob.generation or 0)
 
     def find(self, path: str) -> StoredObject | None:
@@ -185,7 +184,7 @@ class Bucket:
         try:
             with self._translated(path):
                 blob = self._blob(path)
-                blob.reload(retry=self._retry, timeout=self._timeout)
+                blob.reload(**self._patience)
                 checksum = base64.b64decode(blob.crc32c or "").hex()
                 return StoredObject(int(blob.size or 0), checksum, int(blob.generation), blob.updated.timestamp())
         except FileNotFoundError:
@@ -211,15 +210,13 @@ class Bucket:
             FileNotFoundError: there is no such object.
         """
         with self._translated(path):
-            self._blob(path).download_to_file(
-                file, checksum="crc32c", raw_download=True, retry=self._retry, timeout=self._timeout
-            )
+            self._blob(path).download_to_file(file, checksum="crc32c", raw_download=True, **self._patience)
 
     def delete(self, path: str, *, generation: int | None = None) -> None:
         """Deletes an object, or only that generation of it; one that is gone already is not an error."""
         try:
             with self._translated(path):
-                self._blob(path).delete(if_generation_match=generation, retry=self._retry, timeout=self._timeout)
+                self._blob(path).delete(if_generation_match=generation, **self._patience)
         except (FileNotFoundError, FileExistsError):
             pass
 
@@ -231,7 +228,7 @@ class Bucket:
         """
         self._check_bucket("")
         try:
-            granted = self._bucket().test_iam_permissions(list(REQUIRED), retry=self._retry, timeout=self._timeout)
+            granted = self._bucket().test_iam_permissions(list(REQUIRED), **self._patience)
         except exceptions.NotFound:
             return []  # an emulator: it grants everything
         except _ERRORS as error:
@@ -242,7 +239,7 @@ class Bucket:
         options |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken"}
         with self._translated(path):
             try:
-                return list(self._bucket().list_blobs(retry=self._retry, timeout=self._timeout, **options))
+                return list(self._bucket().list_blobs(**self._patience, **options))
             except exceptions.NotFound as error:  # the bucket, which may have been there before
                 raise self._failed(error, path) from None
 
@@ -277,10 +274,7 @@ class Bucket:
         if self._is_known:
             return
         try:
-            listed = self._bucket().list_blobs(
-                prefix=self._prefix, max_results=1, retry=self._retry, timeout=self._timeout
-            )
-            next(iter(listed), None)
+            next(iter(self._bucket().list_blobs(prefix=self._prefix, max_results=1, **self._patience)), None)
         except _ERRORS as error:
             raise self._failed(error, path) from None
         self._works()

@@ -9,7 +9,7 @@ import errno
 import io
 import os
 import tempfile
-from typing import IO
+from typing import IO, NamedTuple
 
 import google_crc32c
 
@@ -103,15 +103,12 @@ class GcsFile:
         return True
 
 
-class _Extent:
+class _Extent(NamedTuple):
     """Some bytes of a file: ``first`` is their offset in the file, ``at`` their offset in the temporary file."""
 
-    __slots__ = ("at", "first", "size")
-
-    def __init__(self, first: int, size: int, at: int) -> None:
-        self.first = first
-        self.size = size
-        self.at = at
+    first: int
+    size: int
+    at: int
 
 
 class Scratch:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from connector.errors import SpannerCdcError, SpoolInUseError, TakenOverError
@@ -56,9 +57,8 @@ class LeaseHolder:
     def of(cls, data: bytes) -> "LeaseHolder | None":
         """The holder that an object names, or None if it is not a valid lease."""
         try:
-            node = orjson.loads(data)
-            return cls(node["host"], node["machine"], int(node["process"]), node["started"], node["nonce"])
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError:
             return None
 
     def to_json(self) -> bytes:
@@ -166,22 +166,19 @@ class Lease:
 
     def _renew(self) -> None:
         with self._renewing:
-            self._renew_alone()
-
-    def _renew_alone(self) -> None:
-        since = _clock()
-        try:
-            self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=self._generation)
-            self._renewed_at = since
-        except FileExistsError:
-            holder, generation = self._read()
-            if holder == self._holder:
-                self._generation = generation
-            elif generation:
-                other = f"({holder or 'unknown'})"
-                self._lost = TakenOverError(f"{self._taken} {other}, which took over while this one did not renew it")
-            else:
-                self._lost = SpoolInUseError(f"the lock {self._bucket.url}/{self._path} was deleted")
+            since = _clock()
+            try:
+                self._generation = self._bucket.put(self._path, self._holder.to_json(), generation=self._generation)
+                self._renewed_at = since
+            except FileExistsError:
+                holder, generation = self._read()
+                if holder == self._holder:
+                    self._generation = generation
+                elif generation:
+                    by = f"({holder or 'unknown'}), which took over while this one did not renew it"
+                    self._lost = TakenOverError(f"{self._taken} {by}")
+                else:
+                    self._lost = SpoolInUseError(f"the lock {self._bucket.url}/{self._path} was deleted")
 
     def _read(self) -> tuple[LeaseHolder | None, int]:
         """The holder, if the object names one, and the object's generation: 0 if there is no object."""

@@ -110,7 +110,7 @@ class LocalStore:
 
         def refuse(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
-                raise self._errors.reading(error.filename, error) from error
+                raise self._errors.of("read", error.filename, error) from error
 
         found = []
         top = self.root / beginning.rpartition("/")[0]
@@ -124,7 +124,7 @@ class LocalStore:
                     except FileNotFoundError:
                         continue
                     except OSError as error:
-                        raise self._errors.reading(f"{folder}/{name}", error) from error
+                        raise self._errors.of("read", f"{folder}/{name}", error) from error
                     found.append(StoredFile(path, status.st_size, _version(status)))
         return sorted(found, key=lambda file: file.path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from connector.errors import SpannerCdcError, advice
 
@@ -26,18 +26,16 @@ class DiskErrors:
     failure: type[SpannerCdcError]
     option: str
 
-    def reading(self, path: Path | str, error: OSError) -> SpannerCdcError:
-        """The error for a path that cannot be read."""
-        return self._of("read", path, error)
-
-    def writing(self, path: Path | str, error: OSError) -> SpannerCdcError:
-        """The error for a path that cannot be written."""
-        return self._of("write", path, error)
+    def of(self, access: Literal["read", "write"], path: Path | str, error: OSError) -> SpannerCdcError:
+        """The error for a path that cannot be read or written."""
+        hint = advice(error, option=self.option, access=access)
+        hint = hint or f"Repair the disk, or choose another path with {self.option}."
+        return self.failure(f"cannot {access} {path}: {error.strerror or error}", hint=hint)
 
     def linking(self, path: Path, error: OSError) -> SpannerCdcError:
         """The error for a path that cannot be given to a file that is written already."""
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-            return self.writing(path, error)
+            return self.of("write", path, error)
         return self.failure(
             f"cannot link {path}: {error.strerror or error}",
             hint=f"Its file system may have no hard links, which are needed: choose another path with {self.option}.",
@@ -51,7 +49,7 @@ class DiskErrors:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise self.reading(path, error) from error
+            raise self.of("read", path, error) from error
 
     @contextmanager
     def on_writing(self, path: Path) -> Iterator[None]:
@@ -59,12 +57,7 @@ class DiskErrors:
         try:
             yield
         except OSError as error:
-            raise self.writing(path, error) from error
-
-    def _of(self, what: str, path: Path | str, error: OSError) -> SpannerCdcError:
-        hint = advice(error, option=self.option, access=what)
-        hint = hint or f"Repair the disk, or choose another path with {self.option}."
-        return self.failure(f"cannot {what} {path}: {error.strerror or error}", hint=hint)
+            raise self.of("write", path, error) from error
 
 
 class LocalFile:

@@ -79,7 +79,7 @@ def fill_spool(faults: ProcessFaults) -> None:
 
     def full_write(self: LocalStore, path: str, data: bytes | pa.Buffer) -> LocalFile:
         if faults.full_while and flag.exists() and (path.startswith(_EPOCHS) or self.exists(RESERVE)):
-            raise self._errors.writing(self.root / path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            raise self._errors.of("write", self.root / path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         return write(self, path, data)
 
     LocalStore._write = full_write  # type: ignore[method-assign]

@@ -264,5 +264,5 @@ def test_a_file_whose_folder_is_swept_while_it_is_written_is_there(
     ],
 )
 def test_each_error_of_the_system_has_its_own_advice(number: int, advice: str) -> None:
-    found = DiskErrors(SpoolError, "spool.path").writing("/spool/a", OSError(number, os.strerror(number)))
+    found = DiskErrors(SpoolError, "spool.path").of("write", "/spool/a", OSError(number, os.strerror(number)))
     assert advice in found.hint
