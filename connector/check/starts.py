@@ -3,12 +3,11 @@
 from contextlib import suppress
 
 from connector.config.sections import SourceConfig
+from connector.core.timestamps import MICROSECOND
 from connector.reader.change_stream import OpenStream
 from connector.reader.starting import start_of
 from connector.spool.backfill.records import check_movable
 from connector.spool.reading import Spool
-
-_MICROSECOND = 1000
 
 
 async def start_of_spool(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> int | None:
@@ -37,4 +36,4 @@ def start_after(now: int) -> int:
 
     The timestamp has whole microseconds, as those of Spanner's commits, and has passed.
     """
-    return now // _MICROSECOND * _MICROSECOND - _MICROSECOND + 1
+    return now // MICROSECOND * MICROSECOND - MICROSECOND + 1

@@ -18,7 +18,7 @@ from connector.errors import SpoolError
 from connector.log import style_arguments
 from connector.reader.stopping import StopRequest
 from connector.spool.backfill.records import unfinished_tables
-from connector.spool.consumers import find
+from connector.spool.consumers import done
 from connector.spool.lifecycle import state_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
@@ -53,8 +53,7 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
 
     def progress() -> int:
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer, sealed = find(spool, config.sink.name), spool.latest()
-            delivered = consumer.epoch if consumer else 0
+            delivered, sealed = done(spool, config.sink.name), spool.latest()
             is_idle = delivered >= sealed or (waits and bool(unfinished_tables(spool, config.sink.name)))
             return halves.progress(delivered=delivered, read=sealed, is_idle=is_idle)
         return 0

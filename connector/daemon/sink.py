@@ -14,7 +14,7 @@ from connector.daemon.states.failures import failures_of_sink
 from connector.errors import SpoolError
 from connector.log import style_arguments
 from connector.reader.stopping import StopRequest
-from connector.spool.consumers import find
+from connector.spool.consumers import done
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 
@@ -51,10 +51,9 @@ def sink_of(
     spool = Spool.at(config.spool.path)
 
     def progress() -> int:
-        consumer = None
         with suppress(SpoolError):  # unknown progress counts as none
-            consumer = find(spool, config.sink.name)
-        return consumer.epoch if consumer else 0
+            return done(spool, config.sink.name)
+        return 0
 
     return SinkProcess(
         [

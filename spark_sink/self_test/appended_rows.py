@@ -3,18 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
-from connector.core.timestamps import format_rfc3339
+from connector.core.timestamps import MICROSECOND, format_rfc3339, unix_nanoseconds
 from spark_sink.self_test.tables import WorkloadTable
 from spark_sink.self_test.values import written
 from spark_sink.self_test.workload import Committed
 from spark_sink.sinks.bigquery.client import BigQueryClient
 from spark_sink.sinks.bigquery.tables.table import CHANGELOG, METADATA
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _KINDS = {"UPDATE-INSERT": "UPDATE"}
 
 Change = tuple[int, str, tuple[object, ...]]
@@ -81,7 +79,7 @@ def _wanted(table: WorkloadTable, committed: Sequence[Committed]) -> Iterator[Ch
 
 def _micros(at: Any) -> int:
     """Microseconds since 1970 of a timestamp, or of a change sequence number."""
-    return (at - _EPOCH) // _MICROSECOND if isinstance(at, datetime) else int(at[:16], 16) // 1000
+    return (unix_nanoseconds(at) if isinstance(at, datetime) else int(at[:16], 16)) // MICROSECOND
 
 
 def _plain(value: object) -> object:

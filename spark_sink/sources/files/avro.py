@@ -9,21 +9,19 @@ import struct
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, BinaryIO
 
 import msgspec
 import orjson
 
-from connector.core.timestamps import format_rfc3339
+from connector.core.timestamps import format_rfc3339, unix_nanoseconds
 from connector.envelope.avro_schema import ARRAY_RECORDS_OF_JSON
 from connector.extras import installation
 from spark_sink.errors import EventFileError
 from spark_sink.sources.files.table_rows import FileEvent
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _DAMAGED = (
     *(ArithmeticError, AssertionError, EOFError, LookupError, MemoryError, TypeError, ValueError, struct.error),
     *(zlib.error, RecursionError),
@@ -118,4 +116,4 @@ def _digits(value: Decimal) -> str:
 
 
 def _timestamp(value: datetime) -> str:
-    return format_rfc3339((value - _EPOCH) // _MICROSECOND * 1000)
+    return format_rfc3339(unix_nanoseconds(value))

@@ -16,6 +16,7 @@ from connector.config.replicas import Replica, Selection, ValuePrecision
 from connector.config.sections import SparkConfig
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
+from connector.core.timestamps import MICROSECOND
 from connector.errors import ConfigurationError
 from connector.spool.reading import Spool
 from connector.spool.storage.locations import absolute
@@ -41,7 +42,6 @@ from spark_sink.sinks.tables.libraries import missing_library, spark_options
 from spark_sink.sinks.tables.table_faults import is_missing
 
 _ROWS_AT_ONCE = 5000
-_MICROSECOND = 1000
 _TIMESTAMPS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}
 _TEXTS = frozenset({ColumnKind.NUMERIC})
 """The kinds whose values are texts of their digits in Datastream's unified types, and not in the table."""
@@ -72,7 +72,7 @@ class TablesReplica(Replica):
         self._appends = sink.mode == "append"
         self.name = f"{sink.format} tables in {sink.options.where}"
         self.keeps_history = self._appends
-        self.precision = ValuePrecision(timestamp=_MICROSECOND)
+        self.precision = ValuePrecision(timestamp=MICROSECOND)
         need_java()
         self._stack = ExitStack()
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
