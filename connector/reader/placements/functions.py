@@ -58,7 +58,7 @@ class StreamFunctions:
             why = f"the read functions cannot be listed: {self.listed.unsettled}"
             raise StreamError(why, hint="Nothing was skipped. If a placement is being dropped, start again later.")
         low = watermark if self._complete_at is None else max(watermark, self._complete_at)
-        found = await past_lists(self.lister, low, self.listed.at, {*self.names, *started}, end=end)
+        found = await past_lists(self.lister.as_of, low, self.listed.at, {*self.names, *started}, end=end)
         judge(found, low, is_new=any(one.token == INITIAL_TOKEN for one in at), only_warns=only_warns)
         self._complete_at = self.listed.at
         return completed_cut(at, self.names, watermark)

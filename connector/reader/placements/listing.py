@@ -10,7 +10,7 @@ from connector.errors import ConfigurationError
 from connector.reader.placements.matching import (
     OPTION,
     MatchedFunctions,
-    chosen_functions,
+    check_placements,
     has_functions,
     match_functions,
 )
@@ -110,7 +110,7 @@ class FunctionLister:
             raise ConfigurationError([f"source.change_stream: {why}; a database role needs EXECUTE on them"])
         if found.unsettled:
             raise ConfigurationError([f"source.change_stream: {found.unsettled}"])
-        chosen_functions(self._matched.functions, self.placements)
+        check_placements(self._matched.functions, self.placements)
         return found
 
     async def settled(self, started: Iterable[str] = ()) -> FunctionList:

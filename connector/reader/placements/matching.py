@@ -108,20 +108,17 @@ def _ambiguous(function: str, owners: Sequence[tuple[str, str | None]]) -> Confi
     )
 
 
-def chosen_functions(functions: Mapping[str, str], placements: Sequence[str] | None) -> dict[str, str]:
-    """The functions of the configured placements, or all.
+def check_placements(functions: Mapping[str, str], placements: Sequence[str] | None) -> None:
+    """Checks that each configured placement has a function; None stands for all.
 
     Raises:
         ConfigurationError: a placement has none.
     """
-    if placements is None:
-        return dict(functions)
     known = ", ".join(functions) or "none"
     errors = [
         f"source.placements: there is no read function of placement {name!r}; known are: {known}"
-        for name in placements
+        for name in placements or ()
         if name not in functions
     ]
     if errors:
         raise ConfigurationError(errors)
-    return {name: functions[name] for name in functions if name in placements}

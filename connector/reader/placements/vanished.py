@@ -6,10 +6,9 @@ that comes and goes between two of those is not found.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import PlacementLostError, SpannerCdcError, UnreachableError
@@ -25,9 +24,8 @@ _MOST, _AT_ONCE = 1000, 8
 _log = Log(__name__)
 
 
-class _ListsAsOf(Protocol):
-    async def as_of(self, timestamp: int) -> Mapping[str, str]:
-        """The placement of each function that was to be read as of a timestamp."""
+ListsAsOf = Callable[[int], Awaitable[Mapping[str, str]]]
+"""Lists the placement of each function that was to be read as of a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,12 @@ class PastLists:
 
 
 async def past_lists(
-    lister: _ListsAsOf, low: int, newest: int, listed: Collection[str], *, end: int | None = None
+    as_of: ListsAsOf, low: int, newest: int, listed: Collection[str], *, end: int | None = None
 ) -> PastLists:
     """Reads the lists of a range, the newest first.
 
     Args:
-        lister: reads them.
+        as_of: reads one.
         low: the first timestamp of the range.
         newest: that of the newest list, which is known.
         listed: the functions of the newest list, and others that are known.
@@ -82,7 +80,7 @@ async def past_lists(
     high = newest if end is None else min(newest, end)
     if newest - low <= STEP or high < low:
         return PastLists(low, ())
-    first, refusal = await _first_kept(lister, low, high)
+    first, refusal = await _first_kept(as_of, low, high)
     if first is None:
         return PastLists(high, (), refusal)
     points = [*range(first, high, max(STEP, (high - first) // _MOST)), *([high] if high < newest else [])]
@@ -91,7 +89,7 @@ async def past_lists(
     since = high
     for begin in range(0, len(spans), _AT_ONCE):
         some = spans[begin : begin + _AT_ONCE]
-        answers = await asyncio.gather(*(_answer(lister, at) for at, _ in some))
+        answers = await asyncio.gather(*(_answer(as_of, at) for at, _ in some))
         for (at, after), answer in zip(some, answers, strict=True):
             if isinstance(answer, SpannerCdcError):  # no longer kept
                 return PastLists(since, tuple(seen.values()), answer.message)
@@ -102,23 +100,23 @@ async def past_lists(
     return PastLists(since, tuple(seen.values()), refusal)
 
 
-async def _first_kept(lister: _ListsAsOf, low: int, high: int) -> tuple[int | None, str]:
+async def _first_kept(as_of: ListsAsOf, low: int, high: int) -> tuple[int | None, str]:
     """The first timestamp of a range whose list is kept, give or take a step, and why earlier ones are not."""
-    answer = await _answer(lister, low)
+    answer = await _answer(as_of, low)
     if not isinstance(answer, SpannerCdcError):
         return low, ""
     refusal = answer.message
 
     async def is_kept(at: int) -> bool:
-        return not isinstance(await _answer(lister, at), SpannerCdcError)
+        return not isinstance(await _answer(as_of, at), SpannerCdcError)
 
     return (await halved(low, high, is_kept, step=STEP) if await is_kept(high) else None), refusal
 
 
-async def _answer(lister: _ListsAsOf, at: int) -> Mapping[str, str] | SpannerCdcError:
+async def _answer(as_of: ListsAsOf, at: int) -> Mapping[str, str] | SpannerCdcError:
     """The list as of a timestamp, or why it cannot be read."""
     try:
-        return await lister.as_of(at)
+        return await as_of(at)
     except UnreachableError:
         raise
     except SpannerCdcError as error:

@@ -92,7 +92,7 @@ class FunctionsWatch:
         if since is None or found.unsettled:
             return
         busy = _functions_of(partition for partition in graph if not partition.is_empty)
-        lists = await past_lists(self._lister, since, found.at, {*found.functions.values(), *busy})
+        lists = await past_lists(self._lister.as_of, since, found.at, {*found.functions.values(), *busy})
         vanished = (replace(one, was_there=one.was_there or one.function in self._known) for one in lists.vanished)
         judge(replace(lists, vanished=tuple(vanished)), since, is_new=False)
 

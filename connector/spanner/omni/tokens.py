@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -52,19 +53,14 @@ class TokenFile(grpc.AuthMetadataPlugin):  # type: ignore[misc]  # the library s
             TokenFileError: it has none.
         """
         with self._lock:
-            try:
+            seen = None
+            with suppress(OSError):  # reading names the reason
                 found = Path(self._path).stat()
-            except OSError:
-                self._seen = None  # reading names the reason
-            else:
-                if self._seen == (found.st_ino, found.st_size, found.st_mtime_ns):
-                    return self._token
-                self._seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-            try:
-                self._token = self._read()
-            except TokenFileError:
+                seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if seen is None or seen != self._seen:
                 self._seen = None
-                raise
+                self._token = self._read()
+                self._seen = seen
             return self._token
 
     def renew(self) -> None:

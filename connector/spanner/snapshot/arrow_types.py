@@ -27,7 +27,7 @@ from connector.core.value_texts import (
     are_numbers,
     doubles,
 )
-from connector.spanner.snapshot.values import ValueReader, cut, slices, texts, with_nulls
+from connector.spanner.snapshot.values import ValueReader, cut, slices, texts
 
 _STRING = pa.string()
 _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
@@ -82,8 +82,7 @@ def _binary(values: ValueReader) -> pa.Array:
     if len(data) != int(stop[-1] if len(stop) else 0):
         raise ValueError("a value is not base64")
     padding = _padding(np.frombuffer(content, np.uint8), sizes)
-    found = slices(data, stop - sizes // 4 * 3, stop - padding)
-    return found if nulls is None else with_nulls(found, nulls)
+    return slices(data, stop - sizes // 4 * 3, stop - padding, nulls)
 
 
 def _padding(characters: Bytes, sizes: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":

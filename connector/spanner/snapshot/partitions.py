@@ -141,7 +141,18 @@ class Snapshot:
 
         Those that the address excludes are absent, and those that it hashes are strings.
         """
-        return self._columns(query.table, query.sql(dialect))
+        request = _ExecuteSqlRequest(session=self.session, sql=f"{query.sql(dialect)} LIMIT 0")
+        request.transaction.id = self.transaction
+
+        def described() -> tuple[ColumnType, ...]:
+            with self._client.streaming(STREAMING_SQL, self.session, request.SerializeToString()) as messages:
+                result = ValueAssembler()
+                result.values(list(messages))
+            return columns_of(result.metadata or b"")
+
+        found = self._retried(f"table {query.table}", described)
+        mask = None if self._rules is None else self._rules.mask(query.table, found)
+        return found if mask is None else mask.columns
 
     def existing(self, table: str, names: Sequence[str], dialect: Dialect) -> tuple[ColumnType, ...]:
         """Those of some columns that a table had at the timestamp, HIDDEN ones too, which ``*`` omits.
@@ -162,7 +173,7 @@ class Snapshot:
     def partitions(self, query: TableQuery, dialect: Dialect, *, data_boost: bool = False) -> list[SnapshotPartition]:
         """The partitions of a query's rows; each row is in exactly one. See :meth:`open` for errors."""
         sql = query.sql(dialect)
-        columns = self._columns(query.table, sql)
+        columns = self.columns(query, dialect)
 
         def found() -> list[bytes]:
             batches = self._batch.generate_query_batches(sql, data_boost_enabled=data_boost)
@@ -182,20 +193,6 @@ class Snapshot:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _columns(self, table: str, sql: str) -> tuple[ColumnType, ...]:
-        request = _ExecuteSqlRequest(session=self.session, sql=f"{sql} LIMIT 0")
-        request.transaction.id = self.transaction
-
-        def described() -> tuple[ColumnType, ...]:
-            with self._client.streaming(STREAMING_SQL, self.session, request.SerializeToString()) as messages:
-                result = ValueAssembler()
-                result.values(list(messages))
-            return columns_of(result.metadata or b"")
-
-        found = self._retried(f"table {table}", described)
-        mask = None if self._rules is None else self._rules.mask(table, found)
-        return found if mask is None else mask.columns
 
     def _retried(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         return _retried(f"{what} as of {format_rfc3339(self._timestamp)}", call, self._client)

@@ -216,21 +216,18 @@ def cut(values: ValueReader, length: int | None = None, ending: int = 0) -> pa.B
         stop = np.maximum(stop - ending, start)
     if length is not None:
         stop = np.minimum(stop, start + length)
-    found = slices(values.data, start, stop)
-    return found if nulls is None else with_nulls(found, nulls)
+    return slices(values.data, start, stop, nulls)
 
 
-def slices(data: Bytes, start: Int64s, stop: Int64s) -> pa.BinaryArray:
-    """The bytes between these offsets; slices are in order and do not overlap."""
+def slices(data: Bytes, start: Int64s, stop: Int64s, nulls: Bools | None) -> pa.BinaryArray:
+    """The bytes between these offsets, except for nulls; slices are in order and do not overlap."""
     offsets = np.empty(2 * len(start) + 1, np.int32)
     offsets[:-1:2], offsets[1::2], offsets[-1] = start, stop, len(data)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.BinaryArray.from_buffers(pa.binary(), 2 * len(start), buffers).take(
+    found = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(start), buffers).take(
         pa.array(np.arange(0, 2 * len(start), 2))
     )
-
-
-def with_nulls(found: pa.BinaryArray, nulls: Bools) -> pa.BinaryArray:
-    """The same array with nulls."""
+    if nulls is None:
+        return found
     validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.BinaryArray.from_buffers(found.type, len(found), [validity, *found.buffers()[1:]])

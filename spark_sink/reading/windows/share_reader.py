@@ -131,7 +131,7 @@ class WeighedQueries:
         self.sizes: Counter[str] = Counter()
 
     async def read(self, query: PartitionQuery) -> AsyncGenerator[list[Item]]:
-        """As of :class:`connector.reader.read_state.SendsQueries`."""
+        """As of :class:`connector.spanner.partition_query.SendsQueries`."""
         async with aclosing(self._queries.read(query)) as messages:
             async for items in messages:
                 size = sum(item.size for item in items if isinstance(item, Changes | DataChangeRecord))

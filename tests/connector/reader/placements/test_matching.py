@@ -4,7 +4,7 @@ import pytest
 
 from connector.core.dialects import GOOGLESQL, POSTGRESQL
 from connector.errors import ConfigurationError
-from connector.reader.placements.matching import MatchedFunctions, chosen_functions, has_functions, match_functions
+from connector.reader.placements.matching import MatchedFunctions, check_placements, has_functions, match_functions
 
 
 def matched(
@@ -65,9 +65,9 @@ def test_a_list_without_the_default_placements_function_is_incomplete_even_if_pl
     assert found.unsettled("S", ["eu"]) == ""
 
 
-def test_placements_are_chosen_by_name_and_an_unknown_one_is_refused_with_those_that_are_known() -> None:
+def test_a_placement_without_a_function_is_refused_with_those_that_are_known() -> None:
     functions = {"default": "READ_S_default", "eu": "READ_S_eu"}
-    assert chosen_functions(functions, None) == functions
-    assert chosen_functions(functions, ["eu"]) == {"eu": "READ_S_eu"}
+    check_placements(functions, None)
+    check_placements(functions, ["eu"])
     with pytest.raises(ConfigurationError, match=r"placement 'us'; known are: default, eu"):
-        chosen_functions(functions, ["us"])
+        check_placements(functions, ["us"])

@@ -29,7 +29,7 @@ class Lists:
 
 
 def found(lists: Lists, low: int, newest: int, end: int | None = None) -> PastLists:
-    return asyncio.run(past_lists(lists, low, newest, {"F"}, end=end))
+    return asyncio.run(past_lists(lists.as_of, low, newest, {"F"}, end=end))
 
 
 def test_lists_that_are_near_each_other_have_none_between_them() -> None:

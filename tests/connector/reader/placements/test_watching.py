@@ -33,6 +33,9 @@ class Lister:
             raise self.answer
         return self.answer
 
+    async def as_of(self, timestamp: int) -> dict[str, str]:
+        raise AssertionError(f"lists are a second apart, and none as of {timestamp} is read")
+
 
 def watched(lister: Lister, *, then: Callable[[], None] = lambda: None) -> list[list[Retry]]:
     """The retries that have failed for long, after a minute of virtual time, and two seconds after ``then``."""
