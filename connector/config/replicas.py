@@ -7,23 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from connector.config.address import DatabaseAddress
-from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
-
-DIGESTED = frozenset(
-    {
-        ColumnKind.BOOL,
-        ColumnKind.INT64,
-        ColumnKind.STRING,
-        ColumnKind.BYTES,
-        ColumnKind.DATE,
-        ColumnKind.TIMESTAMP,
-        ColumnKind.ENUM,
-        ColumnKind.PROTO,
-    }
-)
-"""The kinds with a text that both sides can compute alike (:class:`Digest`). A table with another kind, or with an
-array, has no digests: its rows are compared one by one."""
 
 PARTIAL = "PARTIAL"
 """The mod type of an update in a format that cannot omit columns: null is NULL, or was not captured."""
@@ -37,7 +21,8 @@ class Digest:
     the microseconds since 1970, rounded down; BYTES and PROTO hexadecimal digits in small letters. It stands in a row's
     text as ``v``, its bytes in UTF-8, ``:`` and itself; NULL is ``n``. The text of a key has the columns of the key in
     their order, that of a row all columns of the schema in theirs. A row's bucket is the number in the first 8
-    hexadecimal digits of the MD5 of its key's text, modulo the count of buckets.
+    hexadecimal digits of the MD5 of its key's text, modulo the count of buckets. A table with another kind, or with an
+    array, has no digests: its rows are compared one by one.
 
     Attributes:
         rows: how many rows there are, of those that have not changed since the timestamp.

@@ -138,16 +138,15 @@ class TestDatabase:
         client = _client(options)
         instance = _instance(client, options, left)
         if options.database is None:
-            made = _create_database(instance, options, names, left)
-            found = cls(options, names, options.dialect, names.database, made, client.database_admin_api)
+            database, dialect = _create_database(instance, options, names, left), options.dialect
         else:
-            named = instance.database(options.database)
-            if not named.exists():
+            database = instance.database(options.database)
+            if not database.exists():
                 raise ConfigurationError([f"--database: there is no database {options.database} in {instance.name}"])
-            named.reload()
-            is_postgresql = named.database_dialect == DatabaseDialect.POSTGRESQL
+            database.reload()
+            is_postgresql = database.database_dialect == DatabaseDialect.POSTGRESQL
             dialect = "postgresql" if is_postgresql else "googlesql"
-            found = cls(options, names, dialect, options.database, named, client.database_admin_api)
+        found = cls(options, names, dialect, options.database or names.database, database, client.database_admin_api)
         found._create(left)
         return found
 

@@ -236,8 +236,8 @@ class Comparison:
         if conditions is not None:
             parts = [(INSERT, any_of(*conditions)), (OMITTED, none_of(*conditions))] if conditions else [(OMITTED, "")]
         for change, condition in parts:
-            for payload, columns in rows.rows(table, all_of(bound, condition)):
-                yield change, payload, columns
+            for payload in rows.payloads(table, all_of(bound, condition)):
+                yield change, payload, parsed(payload)
 
     def _compare_digests(self, table: str, digests: Mapping[int, Digest]) -> None:
         differing = self._differing[table] = self._digesters[table].differing(digests)

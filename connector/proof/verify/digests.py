@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from hashlib import md5
 
-from connector.config.replicas import DIGESTED, Digest
+from connector.config.replicas import Digest
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import parse
@@ -15,7 +15,7 @@ from connector.proof.verify.rows import Columns
 def is_digested(schema: TableSchema) -> bool:
     """True if both sides can compute the text of every column alike."""
     types = [SpannerType.parse(column.type) for column in schema.columns]
-    return all(one.kind in DIGESTED and not one.is_array for one in types)
+    return all(one.kind in _TEXTS and not one.is_array for one in types)
 
 
 class RowDigester:

@@ -47,11 +47,6 @@ class SourceRows:
         """The watched columns that a table had then; see :meth:`payloads` for errors."""
         return self._snapshot.existing(watched.table, [column.name for column in watched.columns], self._dialect)
 
-    def rows(self, watched: TableSchema, condition: str = "") -> Iterator[tuple[bytes, Columns]]:
-        """The rows of a table as JSON objects; see :meth:`payloads`."""
-        for payload in self.payloads(watched, condition):
-            yield payload, parsed(payload)
-
     def payloads(self, watched: TableSchema, condition: str = "") -> Iterator[bytes]:
         """The rows of a table as the texts of JSON objects, with the watched columns that existed then.
 

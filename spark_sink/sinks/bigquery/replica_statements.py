@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-from connector.config.replicas import DIGESTED
 from connector.core.column_kinds import ColumnKind
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import MILLISECOND
@@ -37,7 +36,7 @@ _TEXT_OF: Mapping[ColumnKind, str] = {
 def has_digests(table: BigQueryTable, existing: Mapping[str, Field]) -> bool:
     """True if BigQuery can compute the digests of a table, whose existing columns are named in small letters."""
     return all(
-        column.kind in DIGESTED
+        column.kind in _TEXT_OF
         and column.field.type == COLUMN_TYPES[column.kind]
         and _is_as_expected(column, existing.get(column.field.name.lower()))
         for column in table.columns

@@ -117,12 +117,12 @@ def test_verify_reads_no_table_without_a_condition() -> None:
 def test_verify_reads_the_rows_that_satisfy_the_condition_whatever_backfills_have_delivered() -> None:
     read = []
 
-    def rows(_: object, condition: str) -> list[object]:
+    def payloads(_: object, condition: str) -> list[object]:
         read.append(condition)
         return []
 
     comparison: Any = SimpleNamespace(_filters={"B": ("x < 2",)}, _bounds={"A": "here", "B": "here"})
-    source: Any = SimpleNamespace(rows=rows)
+    source: Any = SimpleNamespace(payloads=payloads)
     for table in ("A", "B", "C"):
         assert list(Comparison._source_rows(comparison, source, schema(table))) == []
     assert read == ["(here)", "(here) AND ((x < 2))", "(here) AND (NOT COALESCE((x < 2), FALSE))", ""]
