@@ -69,11 +69,6 @@ def _signed(digits: str) -> float:
     return number if -(2**63) <= number < 2**64 else float(digits)
 
 
-def _on_one_line(text: str) -> str:
-    # Valid JSON has line breaks between tokens only.
-    return text.replace("\n", " ").replace("\r", " ")
-
-
 def _nested_json(value: object) -> object:
     return orjson.Fragment(bytes(_raw(value))) if isinstance(value, str) else value
 
@@ -308,7 +303,7 @@ def _raw(text: str) -> msgspec.Raw:
     Raises:
         EventError: the text is not JSON.
     """
-    text = _on_one_line(text)
+    text = text.replace("\n", " ").replace("\r", " ")  # valid JSON has line breaks between tokens only
     try:
         return _ANY.decode(text)
     except msgspec.MsgspecError:

@@ -343,12 +343,8 @@ def _of_spool(facts: Facts) -> Iterator[Alarm]:
         slowest = max(facts.consumers, key=lambda consumer: consumer.epochs_behind, default=None)
         who = f"the slowest consumer is {slowest.name}" if slowest else "it has no consumer"
         message = f"the spool holds {facts.spool_bytes / facts.max_bytes:.0%} of spool.max_bytes; {who}"
-        yield Alarm(
-            "spool_nearly_full",
-            "WARNING",
-            message,
-            "The reader waits once it is full. Raise spool.max_bytes, or see to it.",
-        )
+        hint = "The reader waits once it is full. Raise spool.max_bytes, or see to it."
+        yield Alarm("spool_nearly_full", "WARNING", message, hint)
     if less := facts.kept_less:
         message = (
             f"the spool keeps {format_duration(less.kept)} of the {format_duration(less.keep)} that spool.keep says,"
@@ -412,8 +408,7 @@ def _of_mended(facts: Facts) -> Iterator[Alarm]:
         hint = "Spanner broke a promise: the log has the transaction; run `spanner-cdc audit CONFIG`."
         yield Alarm("records_were_late", "WARNING", message, hint)
     if restarts.times and facts.now - restarts.at < _RECENTLY:
-        times, last, why = restarts.times, format_rfc3339(restarts.at), restarts.why.rstrip(".")
-        message = f"the sink was restarted {times} times, last at {last}"
-        if why:
-            message = f"the sink was restarted {times} times, last at {last}, after: {why}"
+        message = f"the sink was restarted {restarts.times} times, last at {format_rfc3339(restarts.at)}"
+        if why := restarts.why.rstrip("."):
+            message += f", after: {why}"
         yield Alarm("sink_restarted", "WARNING", message, "The log has more of it. It continues by itself.")

@@ -22,10 +22,6 @@ class _Chosen(DocumentPart):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
-    def has_patterns_of(self, other: "_Chosen") -> bool:
-        """True if the patterns are the same."""
-        return (self.include, self.exclude) == (other.include, other.exclude)
-
 
 class _Record(Document):
     """``excluded.json``, in order."""
@@ -56,7 +52,8 @@ def keep_patterns(spool: Spool, include: Sequence[str], exclude: Sequence[str], 
     recorded = _recorded(spool)
     before = tuple(one for one in recorded if one.after < watermark)  # nothing was sealed with later ones
     last = before[-1] if before else _Chosen(after=0)
-    known = before if now.has_patterns_of(last) else (*before, now)
+    is_same = (now.include, now.exclude) == (last.include, last.exclude)
+    known = before if is_same else (*before, now)
     if known != recorded:
         spool.storage.replace(_PATH, to_json(_Record(chosen=known)))
 

@@ -25,22 +25,18 @@ def forget_everywhere(spool: Spool, name: str, *, now: int) -> None:
         SpoolError: there is no such consumer, or the spool cannot be read or written.
     """
     with _stopped(spool, name):
-        _forget(spool, name, now=now)
-
-
-def _forget(spool: Spool, name: str, *, now: int) -> None:
-    is_sink = _is_sink(spool, name)
-    is_found = False
-    for one in backfills(spool):
-        known = find(one.spool, name)
-        is_of_sink = is_sink or _is_sink(one.spool, name)  # of a backfill before the first run, only there
-        if is_of_sink and known is not None and known.epoch > 0 and not one.progress.is_done:
-            mark_forgotten(one.spool, name, now=now)
-        if is_recorded(one.spool, name):
-            is_found = True
-            forget(one.spool, name)
-    if not is_found or is_recorded(spool, name):  # the stream's last: whoever is killed before can repeat it
-        forget(spool, name)
+        is_sink = _is_sink(spool, name)
+        is_found = False
+        for one in backfills(spool):
+            known = find(one.spool, name)
+            is_of_sink = is_sink or _is_sink(one.spool, name)  # of a backfill before the first run, only there
+            if is_of_sink and known is not None and known.epoch > 0 and not one.progress.is_done:
+                mark_forgotten(one.spool, name, now=now)
+            if is_recorded(one.spool, name):
+                is_found = True
+                forget(one.spool, name)
+        if not is_found or is_recorded(spool, name):  # the stream's last: whoever is killed before can repeat it
+            forget(spool, name)
 
 
 @contextmanager
