@@ -18,10 +18,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import TypeVar
 
 import orjson
-from pydantic import BaseModel, ValidationError
+import pyarrow as pa
 
 from connector.core.epoch import IncompleteTransaction
 from connector.core.late_records import LateRecord, LateReport
@@ -36,7 +35,7 @@ from connector.core.records import (
 )
 from connector.core.timestamps import format_rfc3339
 from connector.errors import StreamError
-from connector.spool.manifest import DocumentPart, Timestamp, corrupt, load_document
+from connector.spool.manifest import DocumentPart, Model, Timestamp, parsed
 from connector.spool.reading import Spool
 
 MOST = 1000
@@ -44,8 +43,6 @@ MOST = 1000
 
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of documents beyond which the reader stops."""
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 _FOLDER = "late"
 _OF_TRANSACTIONS = blake2b(b"incomplete transactions", digest_size=10).hexdigest()
@@ -122,12 +119,12 @@ class LateRanges:
             new = [path for path in paths if path not in self._known]
             try:
                 for path, data in zip(new, self._spool.storage.read_each(new), strict=True):
-                    self._known[path] = self._range(path, data.to_pybytes())
+                    self._known[path] = self._range(path, data)
             except FileNotFoundError:
                 continue  # it was replaced by one with a wider range
             return [found for path in paths if (found := self._known[path]) is not None]
 
-    def _range(self, path: str, data: bytes) -> LateRange | None:
+    def _range(self, path: str, data: pa.Buffer) -> LateRange | None:
         one = _fields(_Lateness, self._spool, path, data)
         lost = one.incomplete
         return None if lost is None else LateRange(lost.first, lost.last, one.record.table_name)
@@ -166,7 +163,7 @@ def with_announced_late(
     partitions = {at.token: at for at in cut}
     paths = [f"{_FOLDER}/{name}" for name in _names(spool)]
     for path, data in zip(paths, spool.storage.read_each(paths), strict=True):
-        one = _fields(_Announcement, spool, path, data.to_pybytes())
+        one = _fields(_Announcement, spool, path, data)
         start = one.announces.start
         if start > watermark or watermark > one.watermark:
             continue
@@ -239,13 +236,9 @@ class LateStore:
         return self._sizes
 
 
-def _fields(model: type[_Model], spool: Spool, path: str, data: bytes) -> _Model:
+def _fields(kind: type[Model], spool: Spool, path: str, data: pa.Buffer) -> Model:
     """The fields of a document that a model has."""
-    full = spool.storage.full(path)
-    try:
-        return model.model_validate(load_document(data, full, _VERSION))
-    except ValidationError as error:
-        raise corrupt(full, "fields are missing") from error
+    return parsed(kind, data.to_pybytes(), spool.storage.full(path), "fields are missing", _VERSION)
 
 
 def _names(spool: Spool) -> list[str]:

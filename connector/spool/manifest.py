@@ -5,7 +5,7 @@ they cannot disagree. Newer versions of this program read older manifests; an ol
 format is the public contract of the spool.
 """
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import google_crc32c
 import orjson
@@ -42,6 +42,8 @@ send their tokens to another function. The header of such a spool has this versi
 def _parse_timestamp(value: object) -> object:
     return parse(value) if isinstance(value, str) else value
 
+
+Model = TypeVar("Model", bound=BaseModel)
 
 Timestamp = Annotated[int, BeforeValidator(_parse_timestamp), PlainSerializer(format_rfc3339)]
 """Unix nanoseconds inside, RFC 3339 in the file."""
@@ -260,6 +262,19 @@ def load_document(data: bytes, path: str, version: int) -> dict[str, object]:
             hint="Use the newer spanner-cdc that wrote it.",
         )
     return node
+
+
+def parsed(kind: type[Model], data: bytes, path: str, lack: str, version: int = VERSION) -> Model:
+    """The document in a file of the spool; ``lack`` is the reason in the error's message if it is not of that kind.
+
+    Raises:
+        SpoolError: it is not a valid document, or of a newer version than ``version``.
+    """
+    node = load_document(data, path, version)
+    try:
+        return kind.model_validate(node)
+    except ValidationError as error:
+        raise corrupt(path, lack) from error
 
 
 def corrupt(path: str, why: str) -> SpoolError:

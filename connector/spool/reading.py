@@ -36,12 +36,14 @@ from connector.spool.manifest import (
     CutToken,
     Document,
     Manifest,
+    Model,
     SegmentFile,
     SourceName,
     Timestamp,
     corrupt,
     crc32c,
     load_document,
+    parsed,
 )
 from connector.spool.storage.opening import open_store
 from connector.spool.storage.store import FileStore, contents
@@ -51,7 +53,6 @@ COLUMNS_VERSION = 6
 """Version of the header of a spool whose columns are excluded or hashed: an older program would keep them as they are.
 """
 
-_Model = TypeVar("_Model", bound=BaseModel)
 _Found = TypeVar("_Found")
 
 _FEW = 50
@@ -169,31 +170,21 @@ class Spool:
         """
         return self.document("spool.json", SpoolHeader, "fields are missing", version=COLUMNS_VERSION)
 
-    def document(self, path: str, kind: type[_Model], lack: str, *, version: int = VERSION) -> _Model:
-        """A small document of the spool.
-
-        Args:
-            path: relative to the spool.
-            kind: the document's model.
-            lack: the reason in the error's message if the file is not a valid document of that kind.
-            version: the newest version that is known.
+    def document(self, path: str, kind: type[Model], lack: str, *, version: int = VERSION) -> Model:
+        """A small document of the spool, as of :func:`connector.spool.manifest.parsed`.
 
         Raises:
             FileNotFoundError: there is no such file.
         """
-        node = self._document(path, version)
-        try:
-            return kind.model_validate(node)
-        except ValidationError as error:
-            raise corrupt(self.storage.full(path), lack) from error
+        return parsed(kind, self.storage.read(path).to_pybytes(), self.storage.full(path), lack, version)
 
-    def find(self, path: str, kind: type[_Model], lack: str) -> _Model | None:
+    def find(self, path: str, kind: type[Model], lack: str) -> Model | None:
         """A small document as of :meth:`document`; None if there is no such file."""
         with suppress(FileNotFoundError):
             return self.document(path, kind, lack)
         return None
 
-    def find_valid(self, path: str, kind: type[_Model]) -> _Model | None:
+    def find_valid(self, path: str, kind: type[Model]) -> Model | None:
         """A small document; None if there is no such file, or if it is damaged or of a later version."""
         data = contents(self.storage, path)
         try:
@@ -234,12 +225,10 @@ class Spool:
 
     def floor(self) -> int:
         """The first epoch that is kept; earlier ones are pruned, even if a manifest of one is left."""
-        try:
-            first = self._document("floor.json").get("first")
-        except FileNotFoundError:
-            return 1
+        data, path = contents(self.storage, "floor.json"), self.storage.full("floor.json")
+        first = 1 if data is None else load_document(data, path, VERSION).get("first")
         if not isinstance(first, int):
-            raise corrupt(self.storage.full("floor.json"), "it has no valid field first")
+            raise corrupt(path, "it has no valid field first")
         return first
 
     def latest(self) -> int:
@@ -350,9 +339,6 @@ class Spool:
         with pa.ipc.open_file(data) as reader:
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
-
-    def _document(self, path: str, version: int = VERSION) -> dict[str, object]:
-        return load_document(self.storage.read(path).to_pybytes(), self.storage.full(path), version)
 
     def _manifest(self, epoch: int, data: pa.Buffer) -> Manifest:
         path = self.storage.full(manifest_path(epoch))

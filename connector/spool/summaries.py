@@ -146,9 +146,10 @@ def in_short(one: EpochSummary) -> EpochSummary:
 class HeldBytes:
     """Counts the bytes of epochs' files, and of the cuts' files that they refer to, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: Iterable[EpochSummary] = ()) -> None:
         self._held = 0
         self._cuts: dict[str, int] = {}
+        self.add(epochs)
 
     def add(self, epochs: Iterable[EpochSummary]) -> None:
         """Counts further epochs."""
@@ -165,6 +166,4 @@ class HeldBytes:
 
 def held_bytes(epochs: Iterable[EpochSummary]) -> int:
     """The bytes of the epochs' files and of the cuts' files that they refer to."""
-    held = HeldBytes()
-    held.add(epochs)
-    return held.total
+    return HeldBytes(epochs).total

@@ -4,10 +4,10 @@
 first field; programs that do not know the others read on.
 """
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from connector.core.health.alarms import KeptLess
-from connector.spool.manifest import VERSION, Document, DocumentPart, Timestamp, corrupt, load_document
+from connector.spool.manifest import Document, DocumentPart, Timestamp, parsed
 from connector.spool.reading import Spool
 from connector.spool.storage.store import contents
 
@@ -55,7 +55,4 @@ def floor_in(data: bytes | None, path: str) -> FloorDocument:
     """
     if data is None:
         return FloorDocument(first=1)
-    try:
-        return FloorDocument.model_validate(load_document(data, path, VERSION))
-    except ValidationError as error:
-        raise corrupt(path, "it is not a valid record of the first epoch") from error
+    return parsed(FloorDocument, data, path, "it is not a valid record of the first epoch")
