@@ -6,7 +6,7 @@ with a fixed id, which notes the time of BigQuery's clock: once, whoever starts 
 the micro-batch have ended, and before the next ones, that time is one at which every table is as of the cut.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -91,11 +91,6 @@ class BigQueryCuts(CutStore):
             return []
         sql = self._own.select_statement()
         return [cut_of(self._spool_id, *row) for row in self._client.rows(sql, self._table.dataset, self._table.name)]
-
-    def versions(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """Nothing: the version of all tables is known once the cut is published."""
-        del tables
-        return {}
 
     def publish(self, cut: PublishedCut) -> None:
         """Adds a row, after the views of all tables are there."""
