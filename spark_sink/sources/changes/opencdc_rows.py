@@ -12,17 +12,6 @@ from pyspark.sql.types import StructType
 
 from connector.envelope.opencdc import OpenCdcRecord, OpenCdcWriter
 
-DDL = """
-position STRING,
-operation STRING,
-metadata MAP<STRING, STRING>,
-key STRING,
-payload STRUCT<
-  before: STRING,
-  after: STRING>
-"""
-"""All may be null. The position is text, as ``--start-position`` takes it; key, before and after are JSON objects."""
-
 _STRING = pa.string()
 _PAYLOAD = pa.struct([pa.field("before", _STRING), pa.field("after", _STRING)])
 SCHEMA = pa.schema(
@@ -34,7 +23,7 @@ SCHEMA = pa.schema(
         pa.field("payload", _PAYLOAD),
     ]
 )
-"""The columns, in order."""
+"""All may be null. The position is text, as ``--start-position`` takes it; key, before and after are JSON objects."""
 
 _ROWS = 4096
 """Rows of a record batch, which bounds the memory of the conversion: each row becomes several Python objects."""

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import StructType
 
 import spark_sink
 from connector.core.position import Position
@@ -15,9 +14,9 @@ from connector.core.timestamps import SECOND
 from connector.envelope.opencdc import OpenCdcWriter
 from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line
-from spark_sink.sources.changes.opencdc_rows import DDL, SCHEMA
+from spark_sink.sources.changes.opencdc_rows import SCHEMA
 from tests.connector.envelope.conduit import of_json
-from tests.spark_sink.arrow_schemas import arrow_schema_of
+from tests.spark_sink.arrow_schemas import arrow_schema_of, documented_columns
 from tests.spark_sink.spools import SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
@@ -62,9 +61,8 @@ def as_line(row: Row) -> bytes:
     ).encode()
 
 
-def test_the_literal_ddl_is_the_schema_of_the_records(spark: SparkSession, spool: SpoolMaker) -> None:
-    schema = StructType.fromDDL(DDL)
-    assert isinstance(schema, StructType)
+def test_the_documented_columns_are_those_of_the_records(spark: SparkSession, spool: SpoolMaker) -> None:
+    schema = documented_columns("opencdc.md", "position")
     assert arrow_schema_of(schema).equals(SCHEMA)
     assert load(spark, spool).schema.simpleString() == schema.simpleString()
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from connector.core.records import ColumnType
 from connector.core.timestamps import SECOND
 from spark_sink.errors import clear_line
 from spark_sink.sinks.files.plan import FileOptions, file_groups
 from spark_sink.sinks.files.writer import FileWriter, destination_at
-from spark_sink.sources.changes.event_columns import DDL
+from tests.spark_sink.arrow_schemas import documented_columns
 from tests.spark_sink.spools import NO_DEAD_LETTERS, SINGERS, START, SpoolMaker, record
 
 pytestmark = pytest.mark.spark
@@ -90,7 +89,7 @@ def test_a_payload_is_the_text_in_the_file(spark: SparkSession, filled: SpoolMak
 
 
 def test_the_columns_are_the_contracts(spark: SparkSession, tmp_path: Path) -> None:
-    assert load(spark, tmp_path).schema.simpleString() == StructType.fromDDL(DDL).simpleString()
+    assert load(spark, tmp_path).schema.simpleString() == documented_columns("spark.md", "stream_name").simpleString()
     assert load(spark, tmp_path).count() == 0
 
 
