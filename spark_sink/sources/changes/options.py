@@ -10,7 +10,7 @@ from connector.config.values import OLDEST, parse_sink_start
 from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import DEFAULT, checked_name
 from connector.spool.storage.locations import absolute, checked
-from spark_sink.sources.option_names import unknown
+from spark_sink.sources.option_names import listed, lowered, refused, unknown
 from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 _REQUIRED_IN_JOB = ("projectId", "instanceId", "databaseId", "changeStream")
@@ -60,21 +60,16 @@ class SourceOptions:
         Raises:
             ConfigurationError: with every error in the options.
         """
-        given = {name.lower(): value.strip() for name, value in options.items()}
+        given = lowered(options)
         faults = unknown(given, KNOWN)
         if not given.get("spool"):
             faults.append("option spool is missing: the path of the spool that the daemon writes")
         else:
-            try:
-                checked(given["spool"])
-            except ValueError as error:
-                faults.append(f"option spool: {error}")
+            faults += refused("spool", given["spool"], checked)
         most = given.get("maxrowspertrigger")
         if most is not None and not (most.isascii() and most.isdecimal() and int(most) > 0):
             faults.append(f"option maxRowsPerTrigger is {most!r}, not a number above 0")
-        tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
-        if "tables" in given and not tables:
-            faults.append("option tables is empty: name one table or more, or omit it")
+        tables = listed("tables", given, faults, what="one table or more")
         consumer = given.get("consumer", DEFAULT)
         try:
             if checked_name(consumer).partition(".")[0] in sink_names():
@@ -82,10 +77,7 @@ class SourceOptions:
         except SpoolError as error:
             faults.append(f"option {error}")
         start = given.get("start", OLDEST)
-        try:
-            parse_sink_start(start)
-        except ValueError as error:
-            faults.append(f"option start: {error}")
+        faults += refused("start", start, parse_sink_start)
         envelope = given.get("envelope", DATASTREAM).lower()
         if envelope not in (DATASTREAM, OPENCDC):
             faults.append(f"option envelope is {envelope!r}, neither {DATASTREAM} nor {OPENCDC}")

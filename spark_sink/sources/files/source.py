@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.spool.storage.locations import absolute, checked
 from spark_sink.sources.changes.admission import runs
 from spark_sink.sources.files.files import files_below, read_file
-from spark_sink.sources.option_names import unknown
+from spark_sink.sources.option_names import listed, lowered, refused, unknown
 
 FORMAT = "datastream-files"
 KNOWN = ("path", "tables")
@@ -39,19 +39,14 @@ class FilesOptions:
         Raises:
             ConfigurationError: options are not valid; it names every error.
         """
-        given = {name.lower(): value.strip() for name, value in options.items()}
+        given = lowered(options)
         faults = unknown(given, KNOWN)
         path = given.get("path", "")
         if not path:
             faults.append("option path is missing: the folder of the files, as in load(path)")
         else:
-            try:
-                checked(path)
-            except ValueError as error:
-                faults.append(f"option path: {error}")
-        tables = tuple(pattern.strip() for pattern in given.get("tables", "").split(",") if pattern.strip())
-        if "tables" in given and not tables:
-            faults.append("option tables is empty: name tables, or omit it")
+            faults += refused("path", path, checked)
+        tables = listed("tables", given, faults, what="tables")
         if faults:
             raise ConfigurationError(faults)
         return cls(absolute(path), tables)

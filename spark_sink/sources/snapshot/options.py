@@ -10,7 +10,7 @@ from connector.config.omni import OmniServer
 from connector.config.sections import SourceConfig
 from connector.config.values import parse_timestamp
 from connector.errors import ConfigurationError
-from spark_sink.sources.option_names import unknown
+from spark_sink.sources.option_names import listed, lowered, refused, unknown
 from spark_sink.sources.server_options import SERVER_OPTIONS, is_omni, server_of
 
 KNOWN = (
@@ -55,20 +55,15 @@ class SnapshotOptions:
         Raises:
             ConfigurationError: with every error in the options.
         """
-        given = {name.lower(): value.strip() for name, value in options.items()}
+        given = lowered(options)
         faults = unknown(given, KNOWN)
         required = _REQUIRED[2:] if is_omni(given) else _REQUIRED
         missing = [name for name in required if not given.get(name.lower())]
         if missing:
             faults.append(f"option {', '.join(missing)} is missing")
         at = given.get("readtimestamp", "now")
-        try:
-            parse_timestamp(at)
-        except ValueError as error:
-            faults.append(f"option readTimestamp: {error}")
-        columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
-        if "columns" in given and not columns:
-            faults.append("option columns is empty: name columns, separated by commas, or omit it")
+        faults += refused("readTimestamp", at, parse_timestamp)
+        columns = listed("columns", given, faults, what="columns, separated by commas")
         repeated = sorted({name for name in columns if columns.count(name) > 1})
         if repeated:
             faults.append(f"option columns names {', '.join(repeated)} more than once")
