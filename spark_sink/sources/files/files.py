@@ -4,6 +4,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,23 +17,9 @@ from connector.spool.storage.store import FileStore
 from spark_sink.errors import EventFileError
 from spark_sink.sources.files.avro import avro_events
 from spark_sink.sources.files.opencdc import ENDINGS, opencdc_changes
-from spark_sink.sources.files.table_rows import FileEvent, rows_of
+from spark_sink.sources.files.table_rows import FileEvent, decoded_lines, rows_of
 
-_DECODER = msgspec.json.Decoder(FileEvent)
-
-
-def json_lines(path: str, stream: BinaryIO) -> Iterator[FileEvent]:
-    """The events of JSON lines.
-
-    Raises:
-        EventFileError: a line is not a valid event.
-    """
-    for number, line in enumerate(stream, 1):
-        try:
-            yield _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):  # its text might hold a row's values
-            raise EventFileError(f"cannot read {path}: line {number} is not an event as Datastream writes it") from None
-
+json_lines = partial(decoded_lines, decoder=msgspec.json.Decoder(FileEvent), what="an event as Datastream writes it")
 
 _FORMATS: Mapping[str, Callable[[str, BinaryIO], Iterator[FileEvent]]] = {".avro": avro_events, ".jsonl": json_lines}
 """By the ending of a file's name without ``.gz``."""

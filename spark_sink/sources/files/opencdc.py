@@ -1,6 +1,8 @@
 """Reads the changes in files of OpenCDC records: JSON lines, and delimited protobuf messages."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, BinaryIO, Literal
 
 import msgspec
@@ -8,6 +10,7 @@ import pyarrow as pa
 
 from connector.extras import extras_named
 from spark_sink.errors import EventFileError
+from spark_sink.sources.files.table_rows import decoded_lines, in_batches
 
 CHANGES = pa.schema(
     [
@@ -20,7 +23,6 @@ CHANGES = pa.schema(
 """A record as the columns of :data:`connector.envelope.envelope.SCHEMA` that say what has changed. The payload holds
 the columns of ``after``, or the key of a deleted row, with OpenCDC's values."""
 
-_BATCH_ROWS, _BATCH_BYTES = 8192, 8 * 1024 * 1024
 _MOD_TYPES = {"create": "INSERT", "snapshot": "INSERT", "update": "UPDATE", "delete": "DELETE"}
 _MILLISECOND = 1_000_000
 
@@ -36,22 +38,6 @@ class OpenCdcChange(msgspec.Struct):
     metadata: dict[str, str]
     key: msgspec.Raw
     payload: _Payload
-
-
-_DECODER = msgspec.json.Decoder(OpenCdcChange)
-
-
-def opencdc_lines(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
-    """The records of JSON lines.
-
-    Raises:
-        EventFileError: a line is not a valid record.
-    """
-    for number, line in enumerate(stream, 1):
-        try:
-            yield _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):  # its text might hold a row's values
-            raise EventFileError(f"cannot read {path}: line {number} is not an OpenCDC record") from None
 
 
 def _messages(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
@@ -71,7 +57,7 @@ def _messages(path: str, stream: BinaryIO) -> Iterator[OpenCdcChange]:
 
 
 _FORMATS: Mapping[str, Callable[[str, BinaryIO], Iterator[OpenCdcChange]]] = {
-    ".opencdc.jsonl": opencdc_lines,
+    ".opencdc.jsonl": partial(decoded_lines, decoder=msgspec.json.Decoder(OpenCdcChange), what="an OpenCDC record"),
     ".opencdc.pb": _messages,
 }
 """By the ending of a file's name without ``.gz``."""
@@ -91,16 +77,8 @@ def opencdc_changes(path: str, name: str, stream: BinaryIO) -> Iterator[pa.Recor
         EventFileError: a record is not valid.
     """
     (read,) = (read for ending, read in _FORMATS.items() if name.endswith(ending))
-    held: list[OpenCdcChange] = []
-    size = 0
-    for change in read(path, stream):
-        held.append(change)
-        size += len(bytes(change.payload.after))
-        if len(held) == _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield _batch(path, held)
-            held, size = [], 0
-    if held:
-        yield _batch(path, held)
+    for some in in_batches(read(path, stream), attrgetter("payload.after")):
+        yield _batch(path, some)
 
 
 def _batch(path: str, changes: list[OpenCdcChange]) -> pa.RecordBatch:

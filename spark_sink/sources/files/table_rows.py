@@ -4,7 +4,9 @@ A payload stays the text of a JSON object in Datastream's unified types; in a sp
 Spanner's own encoding. Old values and the epoch are not in a file: those columns are null.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +20,8 @@ from spark_sink.errors import EventFileError
 
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 8 * 1024 * 1024
+
+T = TypeVar("T")
 
 
 class FileEvent(msgspec.Struct):
@@ -44,16 +48,35 @@ def rows_of(path: str, events: Iterable[FileEvent]) -> Iterator[pa.RecordBatch]:
     Raises:
         EventFileError: a field is not as Datastream writes it.
     """
-    held: list[FileEvent] = []
+    for some in in_batches(events, attrgetter("payload")):
+        yield _columns(path, some)
+
+
+def decoded_lines(path: str, stream: BinaryIO, decoder: "msgspec.json.Decoder[T]", what: str) -> Iterator[T]:
+    """The documents of JSON lines.
+
+    Raises:
+        EventFileError: a line is not ``what`` it should be.
+    """
+    for number, line in enumerate(stream, 1):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # its text might hold a row's values
+            raise EventFileError(f"cannot read {path}: line {number} is not {what}") from None
+
+
+def in_batches(items: Iterable[T], payload: Callable[[T], msgspec.Raw]) -> Iterator[list[T]]:
+    """The items in lists whose payloads have some megabytes at most, and one item more."""
+    held: list[T] = []
     size = 0
-    for event in events:
-        held.append(event)
-        size += len(bytes(event.payload))
+    for item in items:
+        held.append(item)
+        size += len(bytes(payload(item)))
         if len(held) == _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield _columns(path, held)
+            yield held
             held, size = [], 0
     if held:
-        yield _columns(path, held)
+        yield held
 
 
 def _columns(path: str, events: Sequence[FileEvent]) -> pa.RecordBatch:
