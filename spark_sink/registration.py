@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from connector.errors import ConfigurationError
 from spark_sink.session_options import conf_or_none
-from spark_sink.sources.changes.cores import cores_of, with_cores
+from spark_sink.sources.changes.cores import cores_of, with_attributes
 from spark_sink.sources.changes.data_source import SpannerChangeStream
 from spark_sink.sources.files.source import DatastreamFiles
 from spark_sink.sources.snapshot.source import PUSHDOWN, SpannerSnapshot
@@ -30,9 +30,9 @@ def register(spark: SparkSession) -> None:
     """
     _check_local_python(spark)
     cores = cores_of(spark)
-    spark.dataSource.register(with_cores(SpannerChangeStream, cores))
-    spark.dataSource.register(with_cores(DatastreamFiles, cores))
-    spark.dataSource.register(_with_pushdown(SpannerSnapshot, pushes=_pushes(spark)))
+    spark.dataSource.register(with_attributes(SpannerChangeStream, cores=cores))
+    spark.dataSource.register(with_attributes(DatastreamFiles, cores=cores))
+    spark.dataSource.register(with_attributes(SpannerSnapshot, pushes=_pushes(spark)))
 
 
 def _check_local_python(spark: SparkSession) -> None:
@@ -82,9 +82,3 @@ def _pushes(spark: SparkSession) -> bool:
         except PySparkException:
             return False
     return found is None or found.lower() == "true"
-
-
-def _with_pushdown(source: type[SpannerSnapshot], *, pushes: bool) -> type[SpannerSnapshot]:
-    """The data source as a subclass, made as :func:`spark_sink.sources.changes.cores.with_cores` makes it."""
-    members = {"pushes": pushes, "__qualname__": f"_with_pushdown.<locals>.{source.__name__}"}
-    return type(source.__name__, (source,), members)

@@ -46,7 +46,7 @@ from spark_sink.sinks.shared.beginning import PROGRAM, begin
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.sink_type import spark_sink_type
-from spark_sink.sources.changes.cores import cores_of, with_cores
+from spark_sink.sources.changes.cores import cores_of, with_attributes
 
 _COMMIT_WAIT = 5.0
 """Seconds that a stop waits for Spark to commit a finished micro-batch; without the commit it is redelivered."""
@@ -56,7 +56,6 @@ _POLL = 0.25
 
 _PREDECESSOR_TIMEOUT = 600.0
 """Seconds that a sink waits for its predecessor, whose daemon must have been killed, to deliver and to end."""
-
 
 _ENDS_DELIVERY: tuple[type[Exception], ...] = (*JOB_ERRORS, OSError)
 
@@ -278,7 +277,7 @@ class Sink:
         return self._is_drained
 
     def _start(self) -> StreamingQuery:
-        source = with_cores(self._delivery.source, cores_of(self._spark))
+        source = with_attributes(self._delivery.source, cores=cores_of(self._spark))
         self._spark.dataSource.register(source)
         reports = self._spark.readStream.format(source.name()).options(**self._delivery.options).load()
         return (
@@ -344,11 +343,9 @@ def delivery_of(config: Config, feed: Feed | None = None) -> Delivery:
 
 
 def _watch_input(events: Events) -> None:
-    try:
+    with suppress(OSError):  # without standard input there is no daemon
         while os.read(0, 4096):
             pass
-    except OSError:
-        pass  # without standard input there is no daemon
     events.put(SinkEvent.INPUT_ENDED)
 
 
@@ -370,11 +367,8 @@ def _spool_appears(config: Config, events: Events) -> bool:
     spool = Spool.at(config.spool.path)
     source = config.source
     while True:
-        try:
+        with suppress(FileNotFoundError):
             spool.check_source(source.name, source.rules_fingerprint)
-        except FileNotFoundError:
-            pass
-        else:
             return True
         try:
             event = events.get(timeout=0.1)

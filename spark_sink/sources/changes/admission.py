@@ -7,6 +7,7 @@ The weight of an epoch comes from its manifest or from a summary of manifests.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from connector.core.timestamps import MINUTE
 from connector.spool.summaries import EpochSummary
@@ -114,11 +115,11 @@ def admitted(groups: Iterable[Group], limit: ReadLimit) -> int | None:
     """
     match limit:
         case ReadMaxRows(max_rows=most):
-            weigh = _rows
+            weigh = attrgetter("rows")
         case ReadMaxBytes(max_bytes=most):
-            weigh = _bytes
+            weigh = attrgetter("bytes")
         case ReadMaxFiles(max_files=most):
-            weigh = _files
+            weigh = attrgetter("files")
         case _:
             return max((group.last for group in groups), default=None)
     last: int | None = None
@@ -129,18 +130,6 @@ def admitted(groups: Iterable[Group], limit: ReadLimit) -> int | None:
             break
         last = group.last
     return last
-
-
-def _rows(group: Group) -> int:
-    return group.rows
-
-
-def _bytes(group: Group) -> int:
-    return group.bytes
-
-
-def _files(group: Group) -> int:
-    return group.files
 
 
 def packed(sizes: Sequence[int], most: int) -> list[range]:

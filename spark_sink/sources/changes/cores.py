@@ -13,10 +13,12 @@ def cores_of(spark: SparkSession) -> int:
         return 0
 
 
-def with_cores(source: type[DataSource], cores: int) -> type[DataSource]:
-    """The data source as a subclass that plans for that many cores.
+def with_attributes(source: type[DataSource], **attributes: int) -> type[DataSource]:
+    """The data source as a subclass with other attributes, such as the number of cores that it plans for.
 
     Spark passes no configuration to a Python data source. A class that a function makes is pickled by value, with its
     attributes, so that they reach the process of the data source.
     """
-    return type(source.__name__, (source,), {"cores": cores, "__qualname__": f"with_cores.<locals>.{source.__name__}"})
+    return type(
+        source.__name__, (source,), {**attributes, "__qualname__": f"with_attributes.<locals>.{source.__name__}"}
+    )

@@ -7,6 +7,7 @@ Only the envelope ``opencdc`` needs a conversion.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,19 +39,20 @@ from spark_sink.sources.python_workers import set_imports_aside
 
 FORMAT = "spanner-change-stream"
 
+_start_in = partial(decided, by_minute=False, option="option start")
+
 
 @dataclass(frozen=True)
 class EventsPartition(InputPartition):
-    """The segments that a task reads, in order; only rows of ``tables`` are returned, or all rows if it is None.
+    """The segments that a task reads, in order, each with its epoch.
 
-    ``epochs`` has the epoch of each segment.
+    Only rows of ``tables`` are returned, or all rows if it is None.
     """
 
     spool: str
-    files: tuple[SegmentFile, ...]
+    files: tuple[tuple[SegmentFile, int], ...]
     tables: tuple[str, ...] | None
     envelope: Envelope = DATASTREAM
-    epochs: tuple[int, ...] = ()
 
 
 class SpannerChangeStream(DataSource):
@@ -114,7 +116,7 @@ class EventsBatchReader(DataSourceReader):
 
     def _kept(self, spool: Spool) -> Iterator[Manifest]:
         start = self._options.start
-        first = spool.floor() if start == OLDEST else start_in(spool, start).epoch + 1
+        first = spool.floor() if start == OLDEST else _start_in(spool, start).epoch + 1
         return spool.manifests(first, spool.latest())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -162,7 +164,7 @@ class EventsStreamReader(EpochStreamReader):
 
     def _new_start(self) -> SinkStart:
         while True:
-            start = self._before_the_first_end(start_in(self._spool, self._options.start))
+            start = self._before_the_first_end(_start_in(self._spool, self._options.start))
             consumers.record(self._spool, self._consumer, start.epoch, now=self._clock())
             if self._spool.floor() <= start.epoch + 1:  # else its first epoch was pruned just before that
                 break
@@ -223,37 +225,19 @@ def existing(path: str) -> Spool:
     return spool
 
 
-def start_in(spool: Spool, text: str) -> SinkStart:
-    """The start of a query, by its option ``start``.
-
-    Raises:
-        ConfigurationError: the spool does not keep what follows it.
-        SpoolError: the spool cannot be read.
-    """
-    return decided(spool, text, by_minute=False, option="option start")
-
-
 def planned(options: SourceOptions, manifests: Iterable[Manifest], cores: int) -> list[InputPartition]:
     """Distributes the segments with rows of the requested tables among tasks: contiguous, about equal in bytes."""
-    files: list[SegmentFile] = []
-    epochs: list[int] = []
+    files: list[tuple[SegmentFile, int]] = []
     tables: set[str] = set()
     for manifest in manifests:
         wanted = [table for table in manifest.tables if options.admits(table)]
         if wanted:
-            files += manifest.files
-            epochs += [manifest.epoch] * len(manifest.files)
+            files += [(file, manifest.epoch) for file in manifest.files]
             tables.update(wanted)
     named = tuple(sorted(tables)) if options.tables else None
     return [
-        EventsPartition(
-            options.spool,
-            tuple(files[run.start : run.stop]),
-            named,
-            options.envelope,
-            tuple(epochs[run.start : run.stop]),
-        )
-        for run in runs([file.bytes for file in files], cores)
+        EventsPartition(options.spool, tuple(files[run.start : run.stop]), named, options.envelope)
+        for run in runs([file.bytes for file, _ in files], cores)
     ]
 
 
@@ -264,7 +248,7 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     spool = Spool.at(partition.spool)
     wanted = None if partition.tables is None else pa.array(partition.tables, pa.string())
     writer = OpenCdcWriter(spool.schema)
-    for file, epoch in zip(partition.files, partition.epochs, strict=True):
+    for file, epoch in partition.files:
         for batch in _batches(spool, file, epoch):
             if not batch.schema.equals(SCHEMA):
                 raise SpoolError(f"{partition.spool}/{file.path} has other columns than this version writes")

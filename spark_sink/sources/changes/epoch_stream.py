@@ -102,22 +102,17 @@ class ConsumerClaim:
         Raises:
             SpoolInUseError: another query uses it.
         """
-        if self._held is not None:
-            return
         deadline = time.monotonic() + _TAKEOVER + self._spool.storage.takeover
-        while True:
+        while self._held is None:
             held = ExitStack()
             try:
                 held.enter_context(consumers.claimed(self._spool, self._name))
+                self._held = held
             except SpoolInUseError as error:
-                if time.monotonic() < deadline:
-                    time.sleep(0.05)
-                    continue
-                raise SpoolInUseError(
-                    str(error), hint="Stop that query, or give this one another name with option consumer."
-                ) from None
-            self._held = held
-            return
+                if time.monotonic() >= deadline:
+                    hint = "Stop that query, or give this one another name with option consumer."
+                    raise SpoolInUseError(str(error), hint=hint) from None
+                time.sleep(0.05)
 
     def registered(self, *, oldest: bool) -> consumers.Consumer:
         """Registers a new query; from then on the spool keeps every epoch after the returned position.

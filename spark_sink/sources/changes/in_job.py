@@ -68,25 +68,21 @@ class InJobReader:
         self._stderr: _LastLine | None = None
         self._give_up = 0.0
         self._retry_at = 0.0
-        self._until_now = False
         self._newest = 0
         self._heard_at = 0.0
         self.finished = False
         """True if the daemon has reached the requested end, or Spanner's clock if it reads no further."""
-
-    @property
-    def ends_now(self) -> bool:
+        self.ends_now = False
         """True if the daemon reads no further than Spanner's clock of its start."""
-        return self._until_now
 
     def read_until_now(self) -> None:
         """Lets a daemon that is not started yet read up to Spanner's clock of its start, and no further."""
-        self._until_now = True
+        self.ends_now = True
 
     def read_on(self) -> None:
         """Lets the daemon read on after :meth:`read_until_now`."""
-        if self._until_now:
-            self._until_now = self.finished = False
+        if self.ends_now:
+            self.ends_now = self.finished = False
 
     def listen(self, newest: int) -> None:
         """Notes the newest epoch; a new one is a sign of life, and so is the first call after :meth:`rest`.
@@ -139,7 +135,7 @@ class InJobReader:
 
     def _has_reached_its_end(self) -> bool:
         """True if a daemon that has ended without an error was not just stopped by a signal."""
-        if not self._until_now and not self._options.end:
+        if not self.ends_now and not self._options.end:
             return False
         with suppress(SpoolError):
             return state_of(Spool.at(self._spool)).reason == END_REACHED
@@ -174,7 +170,7 @@ class InJobReader:
             with os.fdopen(end, "wb") as written:
                 written.write(config_document(self._options, self._spool))
             self._process = subprocess.Popen(  # noqa: S603
-                [*self._command, *([UNTIL_NOW] if self._until_now else []), f"/dev/fd/{config}"],
+                [*self._command, *([UNTIL_NOW] if self.ends_now else []), f"/dev/fd/{config}"],
                 pass_fds=[config],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

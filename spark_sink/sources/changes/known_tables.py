@@ -4,6 +4,7 @@ A schema's file never changes, so each is read once.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from connector.core.column_kinds import ColumnKind, SpannerType
 from connector.core.schemas import TableSchema
@@ -50,7 +51,7 @@ class KnownTables:
 
     def newest(self, table: str) -> TableSchema:
         """The schema of a table in the newest epoch."""
-        keys = self._newest_keys()
+        keys = self._newest_keys
         if table not in keys:
             known = ", ".join(sorted(keys)) or "none yet"
             raise ConfigurationError([f"the spool at {self._spool.path} has no table {table} (tables: {known})"])
@@ -70,7 +71,7 @@ class KnownTables:
         seen_as = str if exact else type_name
         columns = {column.name: column.type for column in self.newest(table).columns}
         names = {name.lower(): name for name in columns}
-        for key in self._all_keys():
+        for key in self._all_keys:
             other = self.schema(key)
             if other.table != table:
                 continue
@@ -83,8 +84,9 @@ class KnownTables:
 
     def names(self) -> list[str]:
         """The tables of the newest epoch."""
-        return sorted(self._newest_keys())
+        return sorted(self._newest_keys)
 
+    @property
     def _newest_keys(self) -> dict[str, str]:
         try:
             header = self._spool.header()
@@ -96,6 +98,7 @@ class KnownTables:
         latest = self._spool.latest()
         return dict(self._spool.manifest(latest).schema_keys if latest else header.schema_keys)
 
+    @property
     def _all_keys(self) -> list[str]:
         return [name[:-5] for name in self._spool.storage.list("schemas") if name.endswith(".json")]
 
@@ -137,18 +140,14 @@ class _ReadOnce(KnownTables):
     def __init__(self, spool: Spool, schemas: dict[str, TableSchema]) -> None:
         super().__init__(spool)
         self._schemas = schemas
-        self._newest: dict[str, str] | None = None
-        self._all: list[str] | None = None
 
+    @cached_property
     def _newest_keys(self) -> dict[str, str]:
-        if self._newest is None:
-            self._newest = super()._newest_keys()
-        return self._newest
+        return super()._newest_keys
 
+    @cached_property
     def _all_keys(self) -> list[str]:
-        if self._all is None:
-            self._all = super()._all_keys()
-        return self._all
+        return super()._all_keys
 
 
 def parsed(type_json: str) -> SpannerType:

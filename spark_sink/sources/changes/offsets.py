@@ -34,14 +34,8 @@ class Offset:
 
     def to_json(self) -> dict[str, object]:
         """The offset as Spark keeps it."""
-        node: dict[str, object] = {"version": VERSION, "epoch": self.epoch}
-        if self.spool_id:
-            node["spool"] = self.spool_id
-        if self.at:
-            node["at"] = self.at
-        if self.pinned:
-            node["pinned"] = self.pinned
-        return node
+        texts = {"spool": self.spool_id, "at": self.at, "pinned": self.pinned}
+        return {"version": VERSION, "epoch": self.epoch, **{name: text for name, text in texts.items() if text}}
 
     @classmethod
     def from_json(cls, node: dict[str, object]) -> "Offset":
@@ -61,17 +55,13 @@ class Offset:
                 f"Spark's checkpoint holds an offset of version {version}, newer than this program's {VERSION}",
                 hint="Use the newer spanner-cdc that wrote it.",
             )
-        at = str(node.get("at", ""))
-        if at:
-            _checked(at)
-        return cls(epoch, str(node.get("spool", "")), str(node.get("pinned", "")), at)
-
-
-def _checked(at: str) -> None:
-    try:
-        watermark_of(at)
-    except (IndexError, ValueError) as error:
-        raise SpoolError(
-            f"Spark's checkpoint holds a damaged offset: {at!r} does not identify an epoch",
-            hint="Restore it from a backup, or start the query with a new checkpoint.",
-        ) from error
+        spool_id, pinned, at = (str(node.get(name, "")) for name in ("spool", "pinned", "at"))
+        try:
+            if at:
+                watermark_of(at)
+        except (IndexError, ValueError) as error:
+            raise SpoolError(
+                f"Spark's checkpoint holds a damaged offset: {at!r} does not identify an epoch",
+                hint="Restore it from a backup, or start the query with a new checkpoint.",
+            ) from error
+        return cls(epoch, spool_id, pinned, at)

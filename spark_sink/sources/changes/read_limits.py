@@ -5,12 +5,11 @@ There Spark calls ``latestOffset()`` without the start and without a limit of th
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 ADMISSION_CONTROL = True
 """True if Spark passes a limit, and ends a run with ``Trigger.AvailableNow`` after several micro-batches."""
 
-if TYPE_CHECKING:
+try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -19,45 +18,35 @@ if TYPE_CHECKING:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-else:
-    try:
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadLimit,
-            ReadMaxBytes,
-            ReadMaxFiles,
-            ReadMaxRows,
-            SupportsTriggerAvailableNow,
-        )
-    except ModuleNotFoundError:
-        ADMISSION_CONTROL = False
+except ModuleNotFoundError:
+    ADMISSION_CONTROL = False
 
-        class ReadLimit:
-            """The amount that a micro-batch takes."""
+    class ReadLimit:  # type: ignore[no-redef]
+        """The amount that a micro-batch takes."""
 
-        class ReadAllAvailable(ReadLimit):
-            """All that there is."""
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """All that there is."""
 
-        @dataclass
-        class ReadMaxRows(ReadLimit):
-            """At most so many rows."""
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """At most so many rows."""
 
-            max_rows: int
+        max_rows: int
 
-        @dataclass
-        class ReadMaxFiles(ReadLimit):
-            """At most so many files."""
+    @dataclass
+    class ReadMaxFiles(ReadLimit):  # type: ignore[no-redef]
+        """At most so many files."""
 
-            max_files: int
+        max_files: int
 
-        @dataclass
-        class ReadMaxBytes(ReadLimit):
-            """At most so many bytes."""
+    @dataclass
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """At most so many bytes."""
 
-            max_bytes: int
+        max_bytes: int
 
-        class SupportsTriggerAvailableNow:
-            """Nothing: Spark does not ask for it."""
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing: Spark does not ask for it."""
 
 
 __all__ = [

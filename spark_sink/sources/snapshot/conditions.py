@@ -150,24 +150,18 @@ def _boolean(value: object) -> str | None:
     return str(value).upper() if isinstance(value, bool) else None
 
 
-def _cast(kind: str) -> _Literal:
-    def integer(value: object) -> str | None:
-        return f"CAST('{value}' AS {kind})" if isinstance(value, int) and not isinstance(value, bool) else None
+def _filled(template: str, kind: type, other: type) -> _Literal:
+    """Fills values of a class into a template, and none of another class, which is a subclass of the first."""
 
-    return integer
+    def literal(value: object) -> str | None:
+        return template.format(value) if isinstance(value, kind) and not isinstance(value, other) else None
+
+    return literal
 
 
 def _numeric(value: object) -> str | None:
     fits = isinstance(value, Decimal | int) and not isinstance(value, bool)
     return f"NUMERIC '{Decimal(str(value)):f}'" if fits else None
-
-
-def _date(prefix: str, suffix: str) -> _Literal:
-    def day(value: object) -> str | None:
-        is_day = isinstance(value, date) and not isinstance(value, datetime)
-        return f"{prefix}'{value}'{suffix}" if is_day else None
-
-    return day
 
 
 def _googlesql_string(value: object) -> str | None:
@@ -191,16 +185,16 @@ def _is_printable(character: str) -> bool:
 _LITERALS: Mapping[str, Mapping[ColumnKind, _Literal]] = {
     "googlesql": {
         ColumnKind.BOOL: _boolean,
-        ColumnKind.INT64: _cast("INT64"),
+        ColumnKind.INT64: _filled("CAST('{}' AS INT64)", int, bool),
         ColumnKind.NUMERIC: _numeric,
         ColumnKind.STRING: _googlesql_string,
-        ColumnKind.DATE: _date("DATE ", ""),
+        ColumnKind.DATE: _filled("DATE '{}'", date, datetime),
     },
     "postgresql": {
         ColumnKind.BOOL: _boolean,
-        ColumnKind.INT64: _cast("bigint"),
+        ColumnKind.INT64: _filled("CAST('{}' AS bigint)", int, bool),
         ColumnKind.STRING: _postgresql_string,
-        ColumnKind.DATE: _date("", "::date"),
+        ColumnKind.DATE: _filled("'{}'::date", date, datetime),
     },
 }
 """The literal that each dialect writes for a value of a kind; a kind without a line is left to Spark."""
