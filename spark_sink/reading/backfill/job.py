@@ -237,7 +237,7 @@ class BackfillJob:
     def _has_room(self, stopping: threading.Event) -> bool:
         """Waits until all consumers have read enough; False if ``stopping`` was set before."""
         since = time.monotonic()
-        while self._undelivered() and self._undelivered() + self._largest >= self._max_bytes:
+        while (left := self._writer.undelivered_bytes) and left + self._largest >= self._max_bytes:
             if stopping.wait(_POLL):
                 return False
             self.report()
@@ -259,12 +259,9 @@ class BackfillJob:
                 level=logging.WARNING,
             )
 
-    def _undelivered(self) -> int:
-        return self._writer.undelivered_bytes
-
     def _wave(self, left: Sequence[Remaining]) -> list[Task]:
         """The tasks of the next wave: as many as there is room for, judged by the largest partition so far."""
-        room = self._max_bytes - self._undelivered()
+        room = self._max_bytes - self._writer.undelivered_bytes
         fitting = room // self._largest if self._largest else self._cores
         first = self._writer.epoch + 1
         self._parts = [one.part for one in left[: max(1, min(self._most_tasks, fitting))]]

@@ -1,7 +1,6 @@
 """The plans of a backfill's tables: how Spanner has divided each into partitions at the backfill's timestamp."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import BY_NAME
@@ -52,19 +51,11 @@ class TablePlans:
             SpannerCdcError: Spanner cannot be reached, or refuses.
         """
         self.table = ""
-        with self._opened() as snapshot:
+        with Snapshot.open(self._address, self._document.timestamp) as snapshot:
             for index in tables:
                 self.table = self._document.tables[index].table
                 self._make(snapshot, index)
         self.table = ""
-
-    @contextmanager
-    def _opened(self) -> Iterator[Snapshot]:
-        snapshot = Snapshot.open(self._address, self._document.timestamp)
-        try:
-            yield snapshot
-        finally:
-            snapshot.close()
 
     def _make(self, snapshot: Snapshot, index: int) -> None:
         table = self._document.tables[index]

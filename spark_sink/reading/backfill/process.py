@@ -8,11 +8,11 @@ continues after any kill: what is read follows from the spool, and what is deliv
 import argparse
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Self
 
 from pyspark.sql import SparkSession
 
@@ -116,8 +116,8 @@ def read_and_deliver(
             delivery.consumer,
             options,
         )
-        with BackfillReading(job, events) as reading:
-            is_drained = Sink(spark, own, delivery, check, has_delivered).run(reading.events)
+        with reading_in_thread(job, events) as of_sink:
+            is_drained = Sink(spark, own, delivery, check, has_delivered).run(of_sink)
         if is_drained:
             delivery = delivery_of(config)
             settle_without_sink(delivery, config, spark)
@@ -189,53 +189,42 @@ def check_all_is_kept(own: Spool, sink: str, *, now: int) -> None:
         )
 
 
-class BackfillReading:
-    """The reading job in a thread, for as long as the context is open; its error is raised when that ends.
+@contextmanager
+def reading_in_thread(job: BackfillJob, from_process: Events) -> Iterator[Events]:
+    """Runs the reading job in a thread for as long as the context is open; its error is raised when that ends.
 
     Args:
         job: reads.
-        events: of the process: signals, and the end of the input.
+        from_process: the events of the process: signals, and the end of the input.
 
-    Attributes:
-        events: for the sink: a signal, or the end of the input once everything is read or reading has stopped.
+    Yields:
+        The events for the sink: a signal, or the end of the input once everything is read or reading has stopped.
     """
+    stopping, ended = threading.Event(), threading.Event()
+    events: Events = SimpleQueue()
 
-    def __init__(self, job: BackfillJob, events: Events) -> None:
-        self._job = job
-        self._from_process = events
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
-        self._error: Exception | None = None
-        self.events: Events = SimpleQueue()
-        self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._watch, name="events", daemon=True).start()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._stopping.set()
-        self._ended.set()
-        self._thread.join()
-        if self._error is not None and args[0] is None:
-            raise self._error
-
-    def _watch(self) -> None:
+    def watch() -> None:
         while True:
-            event = self._from_process.get()
-            self._stopping.set()
+            event = from_process.get()
+            stopping.set()
             if event is SinkEvent.SIGNAL:
-                self.events.put(event)
+                events.put(event)
 
-    def _read(self) -> None:
+    def read() -> None:
         try:
-            try:
-                self._job.run(self._stopping)
-            finally:
-                self.events.put(SinkEvent.INPUT_ENDED)
-            while not self._ended.wait(_POLL):
-                self._job.report()
-            self._job.report(now=True)
-        except Exception as error:  # noqa: BLE001 - raised where the context ends
-            self._error = error
+            job.run(stopping)
+        finally:
+            events.put(SinkEvent.INPUT_ENDED)
+        while not ended.wait(_POLL):
+            job.report()
+        job.report(now=True)
+
+    threading.Thread(target=watch, name="events", daemon=True).start()
+    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread:
+        reading = thread.submit(read)
+        try:
+            yield events
+        finally:
+            stopping.set()
+            ended.set()
+    reading.result()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from connector.core.epoch import IncompleteTransaction
@@ -11,18 +12,18 @@ from connector.spool.late_store import LateStore
 from connector.spool.reading import Spool
 
 
+@dataclass
 class LateDeadLetters:
     """A store of late records. Several shares may write it at a time: a record's document is named by its contents.
 
-    Args:
+    Attributes:
         spool: the spool's path, which is opened when the first late record comes.
         continues: whether the reader continues after a late record is stored.
     """
 
-    def __init__(self, spool: str, *, continues: bool) -> None:
-        self._path = spool
-        self._store: LateStore | None = None
-        self.continues = continues
+    spool: str
+    continues: bool
+    _store: LateStore | None = field(default=None, init=False)
 
     async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
         """Stores late records durably.
@@ -32,5 +33,5 @@ class LateDeadLetters:
             SpoolError: the store cannot be written.
         """
         if self._store is None:
-            self._store = LateStore(await asyncio.to_thread(Spool.at, self._path))
+            self._store = LateStore(await asyncio.to_thread(Spool.at, self.spool))
         await asyncio.to_thread(partial(self._store.keep, late, now=time.time_ns()))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -27,8 +28,7 @@ class Handover(Generic[_Item, _Result]):
         self._taken = asyncio.Event()
         self._started = Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._result: tuple[_Result] | None = None
-        self._error: BaseException | None = None
+        self._result: Future[_Result] = Future()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -37,10 +37,7 @@ class Handover(Generic[_Item, _Result]):
         while (item := self._items.get()) is not None:
             self._call(self._taken.set)
             yield item[0]
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        yield self._result[0]
+        yield self._result.result()
 
     def close(self) -> None:
         """Cancels the coroutine, if it has not ended, and waits until its thread has ended."""
@@ -56,9 +53,9 @@ class Handover(Generic[_Item, _Result]):
 
     def _run(self) -> None:
         try:
-            self._result = (asyncio.run(self._main()),)
+            self._result.set_result(asyncio.run(self._main()))
         except BaseException as error:  # noqa: BLE001 - it is raised where the items are taken
-            self._error = error
+            self._result.set_exception(error)
         self._started.set()
         self._items.put(None)
 

@@ -6,7 +6,8 @@ nothing but reports reaches the driver.
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from pyspark.util import PythonEvalType
 from connector.core.epoch import IncompleteTransaction
 from connector.core.timestamps import format_rfc3339
 from connector.core.windows import Share, ShareReport, Window
-from connector.errors import SpannerCdcError, UnreachableError
+from connector.errors import UnreachableError
 from connector.log import Log
 from connector.spool.manifest import SegmentFile
 from spark_sink.failures import SPARK_ERRORS, meaning_of
@@ -72,8 +73,8 @@ class ReadWindow:
 
     reports: list[ShareReport] = field(default_factory=list)
     files: list[SegmentFile] = field(default_factory=list)
-    tables: dict[str, int] = field(default_factory=dict)
-    mod_types: dict[str, int] = field(default_factory=dict)
+    tables: Counter[str] = field(default_factory=Counter)
+    mod_types: Counter[str] = field(default_factory=Counter)
     incomplete: list[IncompleteTransaction] = field(default_factory=list)
     changed: list[ChangedSchemas] = field(default_factory=list)
 
@@ -90,25 +91,21 @@ class WindowJob:
         self._spark = spark
         self._setup = setup
         self._tag = f"spanner-cdc-{secrets.token_hex(8)}"
-        self._cancelled = threading.Event()
+        self.cancelled = threading.Event()
+        """Set by :meth:`cancel`."""
         spark.dataSource.register(WindowShares)
         for name, value in (("maxBytesPerBatch", _BATCH_BYTES), ("maxRecordsPerBatch", _BATCH_ROWS)):
             spark.conf.set(f"spark.sql.execution.arrow.{name}", str(value))
 
     def cancel(self) -> None:
         """Cancels the job that runs, and any later one; may be called from any thread."""
-        self._cancelled.set()
+        self.cancelled.set()
         with suppress(Exception):  # the session may have ended
             try:
                 # A session knows only the tags of the thread that asks, but the context all.
                 self._spark.sparkContext.cancelJobsWithTag(self._tag)
             except PySparkException:  # Spark Connect has no context, and a session that knows all tags
                 self._spark.interruptTag(self._tag)
-
-    @property
-    def cancelled(self) -> bool:
-        """True if :meth:`cancel` was called."""
-        return self._cancelled.is_set()
 
     def run(self, window: Window, shares: Sequence[Share], writers: WriterSetup, *, slices: int) -> ReadWindow | None:
         """Reads a window and writes its segments, durably; None if it was cancelled.
@@ -120,9 +117,9 @@ class WindowJob:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._rows(window, shares, writers, slices)
-                return None if self._cancelled.is_set() and not rows else read_window(rows)
+                return None if self.cancelled.is_set() and not rows else read_window(rows)
             except SPARK_ERRORS as error:
-                if self._cancelled.is_set():
+                if self.cancelled.is_set():
                     return None
                 if not meaning_of(error).is_worth_another_attempt or attempt == _ATTEMPTS:
                     raise
@@ -131,11 +128,11 @@ class WindowJob:
                 if attempt == _ATTEMPTS:
                     raise
                 _log.warning("a window is read again: Spanner was not reached", epoch=window.epoch, error=str(error))
-                self._cancelled.wait(_PAUSE)
+                self.cancelled.wait(_PAUSE)
         raise AssertionError
 
     def _rows(self, window: Window, shares: Sequence[Share], writers: WriterSetup, slices: int) -> list[Row]:
-        if self._cancelled.is_set():
+        if self.cancelled.is_set():
             return []
         span = f"({format_rfc3339(window.low)}, {format_rfc3339(window.high)}]"
         self._describe(f"spanner-cdc epoch {window.epoch}: {span}, {len(shares)} shares, {slices} slices")
@@ -198,7 +195,7 @@ def read_window(rows: Sequence[Row]) -> ReadWindow:
     for row in sorted(rows, key=lambda row: (row.slice, row.part)):
         match row.kind:
             case "error":
-                raise _error(row.text)
+                raise msgspec.json.decode(row.text, type=TaskError).rebuilt()
             case "report":
                 found.reports.append(ShareReport.from_json(row.text))
             case kind if kind == SCHEMAS:
@@ -208,15 +205,6 @@ def read_window(rows: Sequence[Row]) -> ReadWindow:
             case kind if kind == SEGMENT:
                 node = orjson.loads(row.text)
                 found.files.append(SegmentFile.model_validate(node["file"]))
-                _add(found.tables, node["tables"])
-                _add(found.mod_types, node["types"])
+                found.tables.update(node["tables"])
+                found.mod_types.update(node["types"])
     return found
-
-
-def _error(text: str) -> SpannerCdcError:
-    return msgspec.json.decode(text, type=TaskError).rebuilt()
-
-
-def _add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
-        totals[name] = totals.get(name, 0) + count

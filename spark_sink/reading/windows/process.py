@@ -32,12 +32,10 @@ from connector.process import collect_rarely
 from connector.reader.stopping import StopRequest, on_signals, unexpected_cancellation
 from connector.telemetry.metrics import ReaderMetrics
 from spark_sink.failures import line_and_code
-from spark_sink.own_command import configure_log
+from spark_sink.own_command import INTERRUPTED, configure_log
 from spark_sink.reading.windows.reading import on_executors
 from spark_sink.run import Beside, Events, SinkEvent
 from spark_sink.session import need_java, session, stop_session
-
-_INTERRUPTED = 130
 
 _log = log.Log(__name__)
 
@@ -81,7 +79,7 @@ async def _until_stopped(config: Config, spark: SparkSession, given: argparse.Na
     with suppress(asyncio.CancelledError):
         async with on_signals(stop), ended_with_stdin(stop, wanted=given.stdin_lifeline):
             await read(config, stop, range_reader=on_executors(spark))
-    return _INTERRUPTED if stop.interrupted else 0
+    return INTERRUPTED if stop.interrupted else 0
 
 
 def reading_beside(path: Path) -> Beside:
@@ -92,27 +90,26 @@ def reading_beside(path: Path) -> Beside:
     that are due, and those of new tables, are read and delivered by processes of their own meanwhile, and the context
     waits for them. The error of reading is raised where the context ends; else that of a backfill.
     """
-    return functools.partial(_beside, path=path)
 
-
-@contextmanager
-def _beside(config: Config, spark: SparkSession, events: Events, *, path: Path) -> Iterator[Events]:
-    reading = _Reading(config, spark, events, path)
-    reading.start()
-    try:
-        yield reading.events
-    except BaseException:
-        reading.end(now=True)
+    @contextmanager
+    def beside(config: Config, spark: SparkSession, events: Events) -> Iterator[Events]:
+        reading = _Reading(config, spark, events, path)
+        try:
+            yield reading.events
+        except BaseException:
+            reading.end(now=True)
+            if reading.error is not None:
+                _log.error("reading has failed, too", error=line_and_code(reading.error)[0])
+            raise
+        reading.end()
         if reading.error is not None:
-            _log.error("reading has failed, too", error=line_and_code(reading.error)[0])
-        raise
-    reading.end()
-    if reading.error is not None:
-        raise reading.error
+            raise reading.error
+
+    return beside
 
 
 class _Reading:
-    """The reading thread, and one that watches the process's events."""
+    """The reading thread, and one that watches the process's events; both run from the start."""
 
     def __init__(self, config: Config, spark: SparkSession, events: Events, path: Path) -> None:
         self._config = config
@@ -125,9 +122,6 @@ class _Reading:
         self.events: Events = SimpleQueue()
         self.error: Exception | None = None
         self._has_read = False
-
-    def start(self) -> None:
-        """Starts both threads."""
         threading.Thread(target=self._watch, name="events", daemon=True).start()
         self._thread.start()
 

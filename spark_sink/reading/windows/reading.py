@@ -22,6 +22,7 @@ from connector.daemon.read import MakesRangeReader, RangeReader, RangeToRead
 from connector.daemon.spool_sink import WrittenEpoch
 from connector.errors import ConfigurationError, StreamError, UnreachableError
 from connector.log import Log
+from connector.reader.late_policy import count_incomplete
 from connector.spanner.clock import SpannerClock
 from connector.spanner.discovery import current_timestamp
 from spark_sink.reading.windows.job import ReadWindow, WindowJob
@@ -262,7 +263,7 @@ class WindowReader:
 
     async def _seal(self, read: _Read) -> None:
         window, found = read.window, read.found
-        self._telemetry.report_incomplete(found)
+        count_incomplete(found.incomplete, self._metrics)  # before the seal, after which the window is not read again
         if found.incomplete:
             await self._sink.keep(found.incomplete)
         schemas = [TableSchema.from_json(text.encode()) for changed in found.changed for text in changed.schemas]

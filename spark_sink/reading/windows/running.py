@@ -7,6 +7,7 @@ the JVM itself is stalled, the thread is abandoned: nothing that it does is seal
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Event, Thread
 from typing import TypeVar
 
@@ -68,20 +69,13 @@ def _start(work: Callable[[], T], result: asyncio.Future[T]) -> None:
     loop = result.get_loop()
     result.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, also if abandoned
 
-    def finish(value: tuple[T] | None, error: BaseException | None) -> None:
-        if error is not None:
-            result.set_exception(error)
-        elif value is not None:
-            result.set_result(value[0])
-
     def run() -> None:
-        value, error = None, None
         try:
-            value = (work(),)
-        except BaseException as raised:  # noqa: BLE001 - it is raised where the result is awaited
-            error = raised
+            finish = partial(result.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            finish = partial(result.set_exception, error)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(finish, value, error)
+            loop.call_soon_threadsafe(finish)
 
     Thread(target=run, name="window", daemon=True).start()
 

@@ -9,7 +9,6 @@ sealed it.
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -91,14 +90,6 @@ class ChangedSchemas(msgspec.Struct, frozen=True):
     unordered: dict[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    kind: str
-    text: str
-    slice: int = 0
-    part: int = 0
-
-
 def writer_of(setup: WriterSetup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow``, which writes the segments of sorted rows and yields rows of :data:`RESULTS`."""
     encoded = msgspec.json.encode(setup)
@@ -106,14 +97,15 @@ def writer_of(setup: WriterSetup) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _Task(msgspec.json.decode(encoded, type=WriterSetup))
         for batch in batches:
-            yield from map(_result, task.rows(batch))
-        yield from map(_result, task.finished())
+            yield from task.rows(batch)
+        yield from task.finished()
 
     return write
 
 
-def _result(row: _Row) -> pa.RecordBatch:
-    values = {"kind": row.kind, "slice": row.slice, "part": row.part, "text": row.text}
+def _row(kind: str, text: str, at: int = 0, part: int = 0) -> pa.RecordBatch:
+    """A row of :data:`RESULTS`; ``at`` is its slice."""
+    values = {"kind": kind, "slice": at, "part": part, "text": text}
     return pa.RecordBatch.from_pylist([values], schema=RESULTS)
 
 
@@ -141,7 +133,7 @@ class _Task:
         """Records of one commit timestamp, whose others may be in the next batch, and their shares."""
         self._segment: _Segment | None = None
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[_Row]:
+    def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Takes sorted rows."""
         slices, kinds = integers(batch.column("slice")), integers(batch.column("kind"))
         firsts = np.flatnonzero(np.diff(slices * 16 + kinds, prepend=-1))
@@ -158,17 +150,17 @@ class _Task:
                     if name not in self._definitions:
                         self._definitions[name] = defined(text)
             else:
-                yield from (_Row(_PASSED[kind], text) for text in part.column("text").to_pylist())
+                yield from (_row(_PASSED[kind], text) for text in part.column("text").to_pylist())
 
-    def finished(self) -> Iterator[_Row]:
+    def finished(self) -> Iterator[pa.RecordBatch]:
         """Ends the last slice, and reports schemas that have changed."""
         yield from self._end_slice()
         if self._registry.keys != self._keys:
             new = tuple(one.to_json().decode() for key, one in self._registry.schemas.items() if key not in self._known)
             changed = ChangedSchemas(dict(self._registry.keys), new, self._unordered)
-            yield _Row(SCHEMAS, msgspec.json.encode(changed).decode())
+            yield _row(SCHEMAS, msgspec.json.encode(changed).decode())
 
-    def _take(self, changes: Changes, shares: Int64s) -> Iterator[_Row]:
+    def _take(self, changes: Changes, shares: Int64s) -> Iterator[pa.RecordBatch]:
         last = int(np.searchsorted(changes.commit_timestamps, changes.last, "left"))
         if self._held and self._held[-1][0].last != changes.first:
             yield from self._write_held()
@@ -177,14 +169,14 @@ class _Task:
             yield from self._write_held()
         self._held.append((changes.part(last), shares[last:]))
 
-    def _write_held(self) -> Iterator[_Row]:
+    def _write_held(self) -> Iterator[pa.RecordBatch]:
         changes = Changes.joined([part for part, _ in self._held])
         if self._setup.has_repeats:
             changes = without_repeats(changes, np.concatenate([shares for _, shares in self._held]))
         self._held = []
         for one in incomplete_transactions(changes, of_some_placements=self._setup.of_some_placements):
             found = [one.server_transaction_id, one.commit_timestamp, one.expected, one.received]
-            yield _Row(INCOMPLETE, orjson.dumps(found).decode())
+            yield _row(INCOMPLETE, orjson.dumps(found).decode())
         changes = self._keeps(changes)
         if not changes.mods:
             return
@@ -195,16 +187,16 @@ class _Task:
         if self._segment.buffer.bytes >= SEGMENT_BYTES:
             yield self._store()
 
-    def _end_slice(self) -> Iterator[_Row]:
+    def _end_slice(self) -> Iterator[pa.RecordBatch]:
         if self._held:
             yield from self._write_held()
         if self._segment is not None:
             yield self._store()
 
-    def _store(self) -> _Row:
+    def _store(self) -> pa.RecordBatch:
         assert self._segment is not None
         path = f"{self._name}-{self._segments}.arrow"
-        row = _Row(SEGMENT, self._segment.stored(self._spool, path), self._slice, self._part)
+        row = _row(SEGMENT, self._segment.stored(self._spool, path), self._slice, self._part)
         self._segments, self._part, self._segment = self._segments + 1, self._part + 1, None
         return row
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.core.windows import Share, ShareReport, Window
 from connector.log import Log
-from connector.reader.late_policy import count_incomplete
 from connector.telemetry.metrics import ReaderMetrics, TableCount
 from spark_sink.reading.windows.job import ReadWindow
 
@@ -100,10 +99,6 @@ class WindowTelemetry:
             shares=shares,
             seconds=round(seconds),
         )
-
-    def report_incomplete(self, found: ReadWindow) -> None:
-        """Counts and logs incomplete transactions; before the seal, after which the window is not read again."""
-        count_incomplete(found.incomplete, self._metrics)
 
 
 def _span(window: Window) -> dict[str, object]:

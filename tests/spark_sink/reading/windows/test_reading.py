@@ -194,7 +194,7 @@ def test_a_stop_abandons_the_window(spark: SparkSession, tmp_path: Path, monkeyp
 
             def started(job: WindowJob, *arguments: Any, **options: Any) -> Any:
                 loop.call_soon_threadsafe(stop.request)
-                while not job.cancelled:
+                while not job.cancelled.is_set():
                     time.sleep(0.01)
                 return run(job, *arguments, **options)
 
