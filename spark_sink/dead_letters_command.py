@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -78,9 +78,10 @@ def _list(store: DeadLetters, files: Sequence[DeadLetterFile], *, as_json: bool)
     if not entries:
         print_line(f"{store.root}: no dead letters")
         return
-    print_line(f"{store.root}: {_counted(sum(file.count for file in files), 'dead letter')} in {_files(len(files))}")
+    total = _counted(sum(file.count for file in files), "dead letter")
+    print_line(f"{store.root}: {total} in {_counted(len(files), 'file')}")
     for entry in entries:
-        many = f"{_counted(entry.count, 'dead letter')} in {_files(entry.files)}"
+        many = f"{_counted(entry.count, 'dead letter')} in {_counted(entry.files, 'file')}"
         print_line(f"  {entry.table}: {many}: {_on_one_line(entry.reason)}")
 
 
@@ -136,19 +137,15 @@ def _replay(config: Config, store: DeadLetters, table: str | None, *, is_moved: 
     return 1 if done.rejected or done.waiting or done.changed else 0
 
 
-def _left(store: DeadLetters) -> list[DeadLetterFile] | None:
-    """The files that a store has; None if one cannot be read, which a replay of its table names."""
-    with suppress(SpannerCdcError):
-        return store.files()
-    return None
-
-
 def _record(config: Config, store: DeadLetters, spool: Spool, *, is_moved: bool) -> None:
     """Records what a store has left, and its root if it was moved; the locks of the sink are held."""
-    if (left := _left(store)) is not None:
-        record_left(spool, config.sink.name, store, left)
-        if is_moved:
-            record_root(spool, config.sink.name, store.root)
+    try:
+        left = store.files()
+    except SpannerCdcError:
+        return  # a replay of its table names the file that cannot be read
+    record_left(spool, config.sink.name, store, left)
+    if is_moved:
+        record_root(spool, config.sink.name, store.root)
 
 
 def _resumed(config: Config, store: DeadLetters, spool: Spool, table: str | None, *, is_moved: bool) -> int:
@@ -223,7 +220,10 @@ def replayed(
     Raises:
         SpannerCdcError: the destination cannot be reached, or a file cannot be read; what was written is kept.
     """
-    replaying = _Replaying(store, files, replay, received, look_at, in_order=in_order)
+    there = Counter[str]()
+    for file in files:
+        there[file.table] += file.count
+    replaying = _Replaying(store, replay, received, look_at, in_order, there)
     done = replaying.done
     try:
         with Progress(_log, "replaying dead letters", log.terminal(), sum(file.count for file in files)) as progress:
@@ -237,37 +237,27 @@ def replayed(
         why = " (`spanner-cdc dead-letters list` has the reasons)" if done.rejected else ""
         print_line(f"{_counted(done.sent, 'dead letter')} accepted, {done.rejected} rejected again{why}{waiting}")
         if done.left:
-            print_line(f"{_files(done.left)} not replayed")
+            print_line(f"{_counted(done.left, 'file')} not replayed")
     return done
 
 
+@dataclass(slots=True)
 class _Replaying:
     """Writes dead letters, file after file, and counts.
 
     Attributes:
+        there: the dead letters of each table that are not written yet.
         done: the result so far.
     """
 
-    def __init__(
-        self,
-        store: DeadLetters,
-        files: Sequence[DeadLetterFile],
-        replay: Replay,
-        received: Signals,
-        look_at: Callable[[pa.RecordBatch], None],
-        *,
-        in_order: bool,
-    ) -> None:
-        self._store = store
-        self._look_at = look_at
-        self._replay = replay
-        self._received = received
-        self._in_order = in_order
-        self._changed = set[str]()
-        self._there = Counter[str]()
-        for file in files:
-            self._there[file.table] += file.count
-        self.done = Replayed()
+    store: DeadLetters
+    replay: Replay
+    received: Signals
+    look_at: Callable[[pa.RecordBatch], None]
+    in_order: bool
+    there: Counter[str]
+    done: Replayed = field(default_factory=Replayed)
+    changed: set[str] = field(default_factory=set)
 
     def send(self, files: Sequence[DeadLetterFile], progress: Progress) -> set[str]:
         """Writes those of files, until a signal is received; returns the paths of files of which some were rejected."""
@@ -275,7 +265,7 @@ class _Replaying:
         done.left = len(files)
         rejected: set[str] = set()
         for file in files:
-            if self._received:
+            if self.received:
                 break
             before = done.rejected
             self._send(file)
@@ -290,16 +280,16 @@ class _Replaying:
         try:
             rows = self._read(file)
         except FileNotFoundError:  # rewritten or removed meanwhile, as by an editor: left to the next replay
-            if self._in_order:
-                self._changed.add(file.table)
+            if self.in_order:
+                self.changed.add(file.table)
                 self.done.changed += file.count
             return
         if not rows.num_rows:  # somebody has removed its lines
-            self._replay.tried(file.table, left=self._there[file.table])
-            self._store.remove(file)
+            self.replay.tried(file.table, left=self.there[file.table])
+            self.store.remove(file)
             return
-        self._look_at(rows)
-        rejected = self._replay.send(file.name, rows)
+        self.look_at(rows)
+        rejected = self.replay.send(file.name, rows)
         if rejected is None:
             self.done.waiting += rows.num_rows
             return
@@ -308,15 +298,15 @@ class _Replaying:
         left = rejected.count if isinstance(rejected, Moved) else len(kept)
         self.done.sent += rows.num_rows - left
         self.done.rejected += left
-        self._there[file.table] -= rows.num_rows - left
+        self.there[file.table] -= rows.num_rows - left
         # Before the last of them is removed: without dead letters there is no further replay.
-        self._replay.tried(rows.column("object")[0].as_py(), left=self._there[file.table])
-        self._store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
+        self.replay.tried(rows.column("object")[0].as_py(), left=self.there[file.table])
+        self.store.replace(file, rows.take(pa.array(kept, pa.int64())), [again[index] for index in kept])
 
     def _read(self, file: DeadLetterFile) -> pa.RecordBatch:
-        if file.table in self._changed:
+        if file.table in self.changed:
             raise FileNotFoundError(file.path)
-        return self._store.read(file)[0]
+        return self.store.read(file)[0]
 
 
 @contextmanager
@@ -341,10 +331,6 @@ def _signals() -> Iterator[Signals]:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _files(number: int) -> str:
-    return _counted(number, "file")
 
 
 def _on_one_line(text: str) -> str:

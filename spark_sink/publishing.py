@@ -174,12 +174,8 @@ class Publication:
         """The epoch of the newest published cut; 0 if there is none."""
         if self._published is None:
             store = self._store_in(spark)
-            if store is not None:
-                newest = store.newest()
-                self._published = newest.epoch if newest is not None else 0
-            else:
-                known = report_of(self._spool, self._delivery.consumer).cut
-                self._published = known.epoch if known is not None else 0
+            newest = store.newest() if store is not None else report_of(self._spool, self._delivery.consumer).cut
+            self._published = newest.epoch if newest is not None else 0
         return self._published
 
     def _store_in(self, spark: SparkSession) -> CutStore | None:
@@ -346,7 +342,7 @@ class _Incompleteness:
             if first < gap.epoch:
                 low, high = format_rfc3339(gap.watermark_low), format_rfc3339(gap.watermark_high)
                 why = f"changes between {low} and {high} were not read"
-                yield _Loss(_any, gap.watermark_low + 1, gap.watermark_high + 1, why)
+                yield _Loss(lambda _: True, gap.watermark_low + 1, gap.watermark_high + 1, why)
 
     def _were_excluded(self) -> Iterator["_Loss"]:
         """The tables that the reader has left out for a while."""
@@ -364,7 +360,7 @@ class _Incompleteness:
             if after < late.last:
                 low, high = format_rfc3339(late.first), format_rfc3339(late.last)
                 yield _Loss(
-                    _any if late.table is None else {late.table}.__contains__,
+                    (lambda _: True) if late.table is None else {late.table}.__contains__,
                     late.first,
                     late.last + 1,
                     f"changes between {low} and {high} came late or never: they were not delivered",
@@ -376,11 +372,6 @@ class _Incompleteness:
             yield _Loss(
                 {table}.__contains__, 0, up_to + 1, "it was stopped, and continues without its dead letters of then"
             )
-
-
-def _any(table: str) -> bool:
-    del table
-    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,7 @@ def session(config: SparkConfig, folder: Path, *, verbose: bool) -> SparkSession
         del defaults["spark.driver.bindAddress"], defaults["spark.driver.host"]
     options = {"spark.master": config.master, **defaults, **config.config}
     _start_without_secrets(options)
-    builder = SparkSession.builder
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return SparkSession.builder.config(map={**options}).getOrCreate()
 
 
 def free_unused() -> None:
