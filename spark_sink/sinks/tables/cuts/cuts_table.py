@@ -5,27 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from connector.core.timestamps import SECOND, format_second, parse
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.tables.lake_table import table_name
-
-COLUMNS: Mapping[str, str] = {
-    "timestamp": "string",
-    "at": "timestamp",
-    "epoch": "bigint",
-    "spool_id": "string",
-    "sink": "string",
-    "published_at": "timestamp",
-    "deletes": "string",
-    "tables": "array<struct<table:string,name:string,version:bigint,incomplete:string>>",
-}
-"""The columns of :data:`CUTS` with their types in Spark SQL.
-
-``timestamp`` has nine fractional digits, so that it sorts as text; ``at`` is the same in microseconds, rounded down.
-``deletes`` is ``apply`` if a row with ``_is_deleted`` is not one of Spanner's. The ``version`` of a table that is not
-there yet is NULL, and ``incomplete`` that of a complete one.
-"""
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TABLE = pa.struct(
@@ -43,7 +27,15 @@ SCHEMA = pa.schema(
         ("tables", pa.list_(_TABLE)),
     ]
 )
-"""The same in Arrow."""
+"""The columns of :data:`CUTS`.
+
+``timestamp`` has nine fractional digits, so that it sorts as text; ``at`` is the same in microseconds, rounded down.
+``deletes`` is ``apply`` if a row with ``_is_deleted`` is not one of Spanner's. The ``version`` of a table that is not
+there yet is NULL, and ``incomplete`` that of a complete one.
+"""
+
+COLUMNS = {field.name: field.dataType.simpleString() for field in from_arrow_schema(SCHEMA).fields}
+"""The same with their types in Spark SQL."""
 
 
 def deletes_of(mode: str, deletes: str) -> str | None:

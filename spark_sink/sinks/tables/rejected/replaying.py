@@ -7,6 +7,7 @@ dead letter of a table that was dropped before this one was created, with anothe
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -40,10 +41,11 @@ class LateWriter(Protocol):
         """Writes changes of a table that it lacks; errors as there."""
 
 
+@dataclass
 class RowsReplay:
     """Sends dead letters of single rows of a spool.
 
-    Args:
+    Attributes:
         spark: a session with the format's library.
         writer: writes the tables.
         dead_letters: the sink's dead-letter store.
@@ -53,31 +55,20 @@ class RowsReplay:
         is_backfill: whether the spool is a backfill's.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        writer: LateWriter,
-        dead_letters: DeadLetters,
-        prefix: str,
-        others: Sequence[str],
-        stopped: str,
-        *,
-        is_backfill: bool,
-    ) -> None:
-        self._spark = spark
-        self._writer = writer
-        self._dead_letters = dead_letters
-        self._prefix = prefix
-        self._others = others
-        self._stopped = stopped
-        self._is_backfill = is_backfill
-        self._refused: dict[str, str] = {}
-        self._useless: dict[str, frozenset[str]] = {}
-        self._kept: dict[str, list[OpenDeadLetter]] = defaultdict(list)
+    spark: SparkSession
+    writer: LateWriter
+    dead_letters: DeadLetters
+    prefix: str
+    others: Sequence[str]
+    stopped: str
+    is_backfill: bool
+    _refused: dict[str, str] = field(default_factory=dict, init=False)
+    _useless: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    _kept: dict[str, list[OpenDeadLetter]] = field(default_factory=lambda: defaultdict(list), init=False)
 
     def has(self, name: str) -> bool:
         """True if a file of that name has dead letters of single rows of the spool."""
-        return name.startswith(self._prefix)
+        return name.startswith(self.prefix)
 
     def why_waiting(self, table: str) -> str:
         """The reason why dead letters of a stopped table have to wait for those of its rows; empty if they need not.
@@ -86,7 +77,7 @@ class RowsReplay:
         """
         if table not in self._refused:
             try:
-                self._useless_of(self._writer.table(table))
+                self._useless_of(self.writer.table(table))
             except (TableError, TableNameError) as error:
                 return str(error)
         return self._refused.get(table, "")
@@ -100,7 +91,7 @@ class RowsReplay:
         name: str = rows.column("object")[0].as_py()
         if name not in self._refused:
             try:
-                table = self._writer.table(name)
+                table = self.writer.table(name)
                 former = self._of_former_key(table, rows)
                 left = [index for index in range(rows.num_rows) if index not in former]
                 rejected = self._send(table, rows.take(pa.array(left, pa.int64())), tombstones) if left else []
@@ -111,7 +102,7 @@ class RowsReplay:
 
     def _of_former_key(self, table: LakeTable, rows: pa.RecordBatch) -> Mapping[int, str]:
         """The indexes of rows of a table that was dropped before this one was created, each with the reason."""
-        if self._writer.mode == "append":
+        if self.writer.mode == "append":
             return {}
         why = f"table {table.source} was created again with another key, and no row has the former one: remove it"
         keys = rows.column("source_metadata").field("primary_keys").to_pylist()
@@ -119,8 +110,8 @@ class RowsReplay:
         return {index: why for index, key in known if sorted(key) != sorted(table.primary_key)}
 
     def _send(self, table: LakeTable, rows: pa.RecordBatch, tombstones: frozenset[str]) -> Rejections:
-        name, mode = table.source, self._writer.mode
-        events = self._spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
+        name, mode = table.source, self.writer.mode
+        events = self.spark.createDataFrame(pa.Table.from_batches([rows.select(EVENT_COLUMNS)]))
         checks = Checks(events, table)
         useless = self._useless_of(table)
         changes = {change.uuid: change for change in checks.all()}
@@ -136,7 +127,7 @@ class RowsReplay:
         if written:
             rest = checks.without(changes.keys() & left_out)
             whole = all(change.is_whole for change in written)
-            self._writer.write_again(rest, name, whole=whole, tombstones=tombstones, backfill=self._is_backfill)
+            self.writer.write_again(rest, name, whole=whole, tombstones=tombstones, backfill=self.is_backfill)
         again = {change.uuid: why for change, why in division.dead_letters}
         self._kept[name] += [opened(change, why) for change, why in division.dead_letters]
         return [(index, again[uuid]) for index, uuid in enumerate(uuids) if uuid in again]
@@ -144,19 +135,19 @@ class RowsReplay:
     def _useless_of(self, table: LakeTable) -> frozenset[str]:
         """The uuids of a table's dead letters that are not written."""
         if table.source not in self._useless:
-            mode = self._writer.mode
-            prefixes = [self._prefix, *(self._others if mode == "merge" else ())]
-            found = open_dead_letters(self._dead_letters, table, prefixes, self._spark, mode)
+            mode = self.writer.mode
+            prefixes = [self.prefix, *(self.others if mode == "merge" else ())]
+            found = open_dead_letters(self.dead_letters, table, prefixes, self.spark, mode)
             useless = superseded([one for of_spool in found.values() for one in of_spool])
-            self._useless[table.source] = useless | self._of_stopped(table, found.get(self._prefix, []))
+            self._useless[table.source] = useless | self._of_stopped(table, found.get(self.prefix, []))
         return self._useless[table.source]
 
     def _of_stopped(self, table: LakeTable, dead_letters: Sequence[OpenDeadLetter]) -> frozenset[str]:
         """The uuids of those that the table gets with other dead letters, because it lacks their epochs."""
-        files = self._dead_letters.files(table.source, self._stopped) if dead_letters else []
+        files = self.dead_letters.files(table.source, self.stopped) if dead_letters else []
         if not files:
             return frozenset()
-        done = self._writer.applied(self._spark, table.source)
+        done = self.writer.applied(self.spark, table.source)
         lacked = {one.uuid for one in dead_letters if one.epoch > done}
-        uuids = (self._dead_letters.read(file)[0].column("uuid").to_pylist() for file in files)
+        uuids = (self.dead_letters.read(file)[0].column("uuid").to_pylist() for file in files)
         return frozenset(uuid for of_file in uuids for uuid in of_file if uuid in lacked)
