@@ -1,10 +1,11 @@
 """Runs work to completion even if the caller is cancelled, or in the background of a context until that ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
@@ -20,18 +21,34 @@ async def in_background(work: Coroutine[object, object, None], name: str) -> Asy
         await asyncio.wait({task})
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Runs ``work`` in a thread to completion, even if the caller is cancelled.
+async def first_of(
+    tasks: Collection[asyncio.Task[T]], *events: Coroutine[object, object, object], within: float | None = None
+) -> set[asyncio.Task[T]]:
+    """Waits until a task has ended, an event has happened, or seconds have passed; returns the tasks that have ended.
+
+    The waiting for events is cancelled then, and the tasks run on.
+    """
+    waiting = {asyncio.create_task(event, name="event") for event in events}
+    try:
+        await asyncio.wait({*tasks, *waiting}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    return {task for task in tasks if task.done()}
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs ``work`` with its arguments in a thread to completion, even if the caller is cancelled.
 
     A thread cannot be cancelled, and one that still writes must not outlive the lock of the spool.
 
     Raises:
         Exception: as :func:`to_its_end`.
     """
-    return await to_its_end(asyncio.to_thread(work))
+    return await to_its_end(asyncio.to_thread(work, *args, **kwargs))
 
 
-async def tried_in_thread(work: Callable[[], T], error: type[E]) -> T | E:
+async def tried_in_thread(error: type[E], work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | E:
     """As :func:`in_thread`, but an error of that type is returned.
 
     Whoever handles such an error uses this: if it were raised while the caller is cancelled, handling it would undo the
@@ -40,7 +57,7 @@ async def tried_in_thread(work: Callable[[], T], error: type[E]) -> T | E:
 
     def tried() -> T | E:
         try:
-            return work()
+            return work(*args, **kwargs)
         except error as found:
             return found
 

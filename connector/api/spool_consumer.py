@@ -60,8 +60,8 @@ class SpoolConsumer:
             text = await stored()
             if not await self._exists(follow=follow, stop=stop):
                 return
-            await in_thread(lambda: check_not_a_sink(self._spool, self._name))
-            done = await in_thread(lambda: self._start(text))
+            await in_thread(check_not_a_sink, self._spool, self._name)
+            done = await in_thread(self._start, text)
             while True:
                 done = await self._write_new(done, write, stop)
                 if stop.requested or not follow:
@@ -96,7 +96,7 @@ class SpoolConsumer:
     async def _exists(self, *, follow: bool, stop: Stop) -> bool:
         """Waits for the spool, if it is to be followed; False if a stop was requested before."""
         while follow and not stop.requested:
-            if not isinstance(await tried_in_thread(self._spool.header, FileNotFoundError), FileNotFoundError):
+            if not isinstance(await tried_in_thread(FileNotFoundError, self._spool.header), FileNotFoundError):
                 return True
             await self._pause(stop)
         return not follow
@@ -151,9 +151,7 @@ class SpoolConsumer:
             if not wait:
                 return
             await asyncio.sleep(left)
-        await in_thread(
-            lambda: consumers.record(self._spool, self._name, done.epoch, now=time.time_ns(), at=done.identity)
-        )
+        await in_thread(consumers.record, self._spool, self._name, done.epoch, now=time.time_ns(), at=done.identity)
         self._recorded, self._unrecorded = time.monotonic(), None
 
     @asynccontextmanager

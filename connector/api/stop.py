@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from connector.reader import stopping
+from connector.threads import in_background
 
 
 class Stop:
@@ -63,9 +64,5 @@ async def reader_stop(stop: Stop | None, drain_timeout: int) -> AsyncIterator[st
     if stop is None:
         yield follower
         return
-    forwarding = asyncio.create_task(forward(stop), name="stop")
-    try:
+    async with in_background(forward(stop), name="stop"):
         yield follower
-    finally:
-        forwarding.cancel()
-        await asyncio.wait({forwarding})

@@ -68,7 +68,7 @@ class _Handover:
     async def deliver(self, epoch: received.SealedEpoch, cut: list[CutPartition], *, final: bool) -> None:
         """Makes an epoch ready for the consumer."""
         await self._key_order.learn(self._registry, epoch.changes)
-        rows = await in_thread(lambda: self._rows(epoch))
+        rows = await in_thread(self._rows, epoch)
         batches = [rows] if rows is not None else []
         self._ready = Epoch(
             stream=self._name,

@@ -6,8 +6,6 @@ stream if that runs. A backfill that was stopped or killed continues with what i
 may be unfinished at the same time: what sinks remember for one is remembered for each table.
 """
 
-import asyncio
-import functools
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -40,7 +38,7 @@ from connector.spool.backfill.records import RecordedBackfill, backfills, find, 
 from connector.spool.consumers import find as find_consumer
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_thread
+from connector.threads import in_background, in_thread
 
 _log = Log(__name__)
 
@@ -84,16 +82,14 @@ async def backfill(
     if options.data_boost and config.source.edition == "omni":
         raise ConfigurationError(["--data-boost: Spanner Omni has no Data Boost: omit it"])
     spool = Spool.at(config.spool.path)
-    left = {one.document.number for one in await in_thread(functools.partial(_unfinished, spool))}
+    left = {one.document.number for one in unfinished_of(await in_thread(backfills, spool))}
     is_first = True
     while is_first or (left and not options.tables and not stop.requested):
         async with opened(config.source, started=True) as stream:
             versions = await row_versions(stream.client, stream.dialect)
-            header = await in_thread(functools.partial(header_for_backfill, spool, config, stream))
+            header = await in_thread(header_for_backfill, spool, config, stream)
             recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
-            due = await in_thread(
-                functools.partial(due_by_command, recorder, config, options.tables, left, is_first=is_first)
-            )
+            due = await in_thread(due_by_command, recorder, config, options.tables, left, is_first=is_first)
         if due is None:
             return
         is_first = False
@@ -103,10 +99,6 @@ async def backfill(
             metrics = ReaderMetrics()
             await delivered(config, path, stop, due, options=options, metrics=metrics, screen=terminal())
             check_rejected(find(spool, due.number))
-
-
-def _unfinished(spool: Spool) -> list[RecordedBackfill]:
-    return unfinished_of(backfills(spool))
 
 
 def check_rejected(one: RecordedBackfill | None) -> None:
@@ -224,9 +216,5 @@ async def _drained_when_stopped(process: SinkProcess, stop: StopRequest) -> Asyn
         await stop.wait()
         process.finish(again=False)
 
-    draining = asyncio.create_task(drain(), name="stop of the backfill")
-    try:
+    async with in_background(drain(), name="stop of the backfill"):
         yield
-    finally:
-        draining.cancel()
-        await asyncio.wait({draining})

@@ -18,6 +18,7 @@ from connector.spool.backfill.documents import Backfill, BackfillProgress
 from connector.spool.backfill.records import RecordedBackfill, find
 from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING, SinkReport, reports_of, stopped_by
+from connector.threads import in_background
 
 Report = dict[str, object]
 Line = dict[str, str | int | float]
@@ -206,12 +207,10 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
             await asyncio.sleep(_INTERVAL if screen is None else _REDRAW)
             await report()
 
-    reporting = asyncio.create_task(keep_reporting(), name="progress of the backfill")
     try:
-        yield
+        async with in_background(keep_reporting(), name="progress of the backfill"):
+            yield
     finally:
-        reporting.cancel()
-        await asyncio.wait({reporting})
         if screen is not None:
             draw(screen, "")
             screen = None

@@ -25,7 +25,7 @@ from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_of
 from connector.spool.reading import Spool, SpoolHeader
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_thread
+from connector.threads import first_of, in_thread
 
 INTERVAL = 30.0
 """Seconds between two looks at the tables that the change stream watches."""
@@ -132,15 +132,11 @@ class BackfillsOfRun:
         """
         if self._interval is None:
             self._mended()
-        news = asyncio.create_task(self._news.wait(), name="news of backfills")
-        try:
-            ended, _ = await asyncio.wait({news, *running}, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
-        if not ended and not self._is_finished:
+        ended = await first_of(running, self._news.wait(), within=self._interval)
+        if not (ended or self._news.is_set() or self._is_finished):
             await self._fill_new_tables()
         self._news.clear()
-        return running.intersection(ended)
+        return ended
 
     async def _fill_new_tables(self) -> None:
         if self._stop.requested:
@@ -205,7 +201,7 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         SpannerCdcError: Spanner or the spool cannot be read, or the disk refuses.
     """
     spool = Spool.at(config.spool.path)
-    known = await in_thread(functools.partial(backfills, spool))
+    known = await in_thread(backfills, spool)
     waits = sink_type(config.sink.type).waits_for_backfill
     reading = [one for one in unfinished_of(known) if waits or not one.is_stopped]
     if not known or len(reading) >= most_at_once(config):  # that of the start comes first
@@ -217,7 +213,7 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
             return None
         versions = await row_versions(stream.client, stream.dialect)
         recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
-        return await in_thread(functools.partial(recorder.first, tables, after=len(known), why="command"))
+        return await in_thread(recorder.first, tables, after=len(known), why="command")
 
 
 def new_tables(

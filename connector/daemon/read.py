@@ -29,6 +29,7 @@ from connector.daemon.states.watching import watching
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError, PlacementLostError
 from connector.log import Log, terminal
+from connector.progress import Progress
 from connector.reader.change_stream import OpenStream, opened
 from connector.reader.read_state import Range
 from connector.reader.starting import lost_placement, lost_range
@@ -139,8 +140,8 @@ async def read(
     metrics = metrics or ReaderMetrics()
     with sole_daemon(spool, now=time.time_ns()):
         # before a state is recorded: the spool, if there is one, may be another stream's
-        named = functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint)
-        await tried_in_thread(named, FileNotFoundError)
+        source = config.source
+        await tried_in_thread(FileNotFoundError, spool.check_source, source.name, source.rules_fingerprint)
         async with (
             living(spool, stop, max_bytes=config.spool.max_bytes) as life,
             _remembered(spool, metrics),
@@ -201,14 +202,14 @@ async def _with_backfill(
 
     A repair that was interrupted continues, also without ``source.backfill``: a sink may wait for it.
     """
-    await in_thread(functools.partial(withdraw, start.spool))
+    await in_thread(withdraw, start.spool)
     if config.source.backfill is None:
-        for document in await in_thread(functools.partial(interrupted_repairs, start.spool)):
+        for document in await in_thread(interrupted_repairs, start.spool):
             on_backfill(document)
         return
     versions = await row_versions(stream.client, stream.dialect)
     recorder = BackfillRecorder(start.spool, start.header, stream, versions, Requests.of(stream))
-    for document in await in_thread(functools.partial(due_at_start, recorder)):
+    for document in await in_thread(due_at_start, recorder):
         on_backfill(document)
 
 
@@ -223,7 +224,7 @@ def _is_at_its_end(start: _Start) -> bool:
 @asynccontextmanager
 async def _remembered(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
     """Takes the position of the newest epoch into the metrics, so that a restart shows the true lag from the start."""
-    await in_thread(functools.partial(_remember, spool, metrics))
+    await in_thread(_remember, spool, metrics)
     yield
 
 
@@ -236,7 +237,7 @@ def _remember(spool: Spool, metrics: ReaderMetrics) -> None:
 
 async def _start(spool: Spool, stream: OpenStream, config: SourceConfig, end: int | None) -> _Start:
     header = await _header(spool, stream, config, end)
-    at = await in_thread(functools.partial(_checkpoint, spool, header))
+    at = await in_thread(_checkpoint, spool, header)
     return _Start(spool, header, at, end)
 
 
@@ -284,7 +285,7 @@ async def _lost_range_explained(start: _Start, stream: OpenStream) -> AsyncItera
     try:
         yield
     except DataLostError as error:
-        reached = await in_thread(functools.partial(checkpoint, start.spool, start.header))
+        reached = await in_thread(checkpoint, start.spool, start.header)
         if reached.epoch == 0:
             raise  # another source.start is what helps a spool without epochs
         if isinstance(error, PlacementLostError):
@@ -298,7 +299,7 @@ async def _reader_and_sink(
 ) -> AsyncIterator[tuple[RangeReader, SpoolSink]]:
     """Opens a reader that starts at the checkpoint, and the sink that it seals into."""
     spool, at = start.spool, start.at
-    writer = await in_thread(functools.partial(_writer, start, stream, config))
+    writer = await in_thread(_writer, start, stream, config)
     sink = SpoolSink(
         writer,
         spool,
@@ -309,7 +310,7 @@ async def _reader_and_sink(
         continues=config.source.late_records == "dead-letter",
     )
     sink.watermark = at.watermark
-    cut = await in_thread(functools.partial(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues))
+    cut = await in_thread(with_announced_late, spool, at.watermark, at.cut, continues=sink.continues)
     cut = await stream.completed(cut, at.watermark, end=start.end)
     async with range_reader(RangeToRead(stream, config, Range(cut, at.watermark, start.end), sink, metrics)) as reader:
         _log.info(
@@ -330,19 +331,10 @@ def _writer(start: _Start, stream: OpenStream, config: Config) -> SpoolWriter:
     options, tables = config.envelope, config.source.tables
     keep_patterns(start.spool, tables.include, tables.exclude, start.at.watermark)
     envelope = EnvelopeBuilder(stream.source, stream_name=options.stream_name, read_method=options.read_method)
-    progress = _Progress(start.at.epoch)
-    return SpoolWriter(start.spool, start.header, start.at, envelope, stream.filter, progress.reached)
+    return SpoolWriter(start.spool, start.header, start.at, envelope, stream.filter, _progress(start.at.epoch))
 
 
-class _Progress:
+def _progress(last: int) -> Callable[[int], None]:
     """Logs how much of a large spool has been read, every other second; of a small one nothing."""
-
-    def __init__(self, last: int) -> None:
-        self._last = last
-        self._logged = time.monotonic()
-
-    def reached(self, epoch: int) -> None:
-        """All epochs up to this one are read."""
-        if time.monotonic() - self._logged >= _PROGRESS_INTERVAL:
-            self._logged = time.monotonic()
-            _log.info("reading what the spool keeps", epoch=epoch, newest_epoch=self._last)
+    progress = Progress(_log, "reading what the spool keeps", None, interval=_PROGRESS_INTERVAL)
+    return lambda epoch: progress.show(epoch, epoch=epoch, newest_epoch=last)

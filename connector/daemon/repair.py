@@ -5,7 +5,6 @@ count as unfinished, so that a sink remembers what later changes delete. Its row
 then delivered by the process of a backfill. One that was killed meanwhile continues with what is not delivered.
 """
 
-import functools
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -51,16 +50,16 @@ async def finish_earlier(config: Config, path: Path, stop: StopRequest) -> None:
     """
     spool = Spool.at(absolute(config.spool.path))
     with suppress(FileNotFoundError):
-        await in_thread(functools.partial(spool.check_source, config.source.name, config.source.rules_fingerprint))
-    await in_thread(functools.partial(withdraw, spool))
-    for one in await in_thread(functools.partial(backfills, spool)):
+        await in_thread(spool.check_source, config.source.name, config.source.rules_fingerprint)
+    await in_thread(withdraw, spool)
+    for one in await in_thread(backfills, spool):
         number = one.document.number
-        if one.progress.is_done or await in_thread(functools.partial(_is_continued, spool, number)):
+        if one.progress.is_done or await in_thread(_is_continued, spool, number):
             continue
         if not one.document.is_repair:
             raise _not_finished(spool, one)
         if one.progress.lost:
-            await in_thread(functools.partial(_give_up, spool, one))
+            await in_thread(_give_up, spool, one)
             continue
         _log.info("an earlier repair is finished first", number=number)
         await _delivered(config, path, stop, one.document)
@@ -85,19 +84,18 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
     """
     spool = Spool.at(absolute(config.spool.path))
     header = spool.check_source(config.source.name, config.source.rules_fingerprint)
-    await in_thread(functools.partial(_check_stopped, spool, config.sink.name, keys))
+    await in_thread(_check_stopped, spool, config.sink.name, keys)
     size = config.spool.max_bytes
     fill = RepairFiller(config.source, config.envelope.stream_name, keys, size, lambda: stop.requested).fill
     async with opened(config.source, started=True) as stream:
         versions = await row_versions(stream.client, stream.dialect)
         tables = [table for table in stream.stream.tables if table.table in keys.tables]
-        known = await in_thread(functools.partial(backfills, spool))
+        known = await in_thread(backfills, spool)
         if unfinished := unfinished_of(known):  # since the comparison began
             raise _not_finished(spool, unfinished[0])
         recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
-        recording = functools.partial(recorder.record, tables, after=len(known), why="repair", fill=fill)
         try:
-            document = await in_thread(recording)
+            document = await in_thread(recorder.record, tables, after=len(known), why="repair", fill=fill)
         except StoppedError:  # nothing is left of it
             return
     report.timestamp = document.timestamp

@@ -12,8 +12,8 @@ import asyncio
 import os
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from connector.core.health.retries import LASTING, SINK, Cause
@@ -33,6 +33,7 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import record_restart
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.retrying import RetryReporter
+from connector.threads import first_of, in_background
 
 _PROOF = 90 * SECOND
 """A restarted sink has made progress by then: it passes an epoch each minute, even if nothing is committed."""
@@ -208,13 +209,11 @@ class SinkProcess:
         """As :meth:`run`; after a stop is requested the sink delivers the sealed epochs and is not restarted."""
         self._stop.reading = True
         running = asyncio.create_task(self.run(), name=self._as.name)
-        stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
-            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await first_of({running}, self._stop.wait())
             self.finish(again=False)
             await running
         finally:
-            stopping.cancel()
             running.cancel()
             await asyncio.wait({running})
 
@@ -237,13 +236,9 @@ class SinkProcess:
         attempt = 0
         while True:
             before = await asyncio.to_thread(self._progress)
-            healing = [asyncio.create_task(self._heal(before), name="progress of the sink")] if attempt else []
-            try:
+            healing = in_background(self._heal(before), name="progress of the sink") if attempt else nullcontext()
+            async with healing:
                 ended = await self._run_once()
-            finally:
-                for task in healing:
-                    task.cancel()
-                    await asyncio.wait({task})
             if self._was_cut:
                 return
             if self._was_replaced() and ended.is_transient:
@@ -278,7 +273,7 @@ class SinkProcess:
                 reason=ended.reason or "none given",
                 pause_s=pause,
             )
-            await self._wait(pause)
+            await first_of((), self._stop.wait(), self._given_up.wait(), within=pause)
             if self._is_over():
                 return
 
@@ -321,11 +316,6 @@ class SinkProcess:
     def _is_over(self) -> bool:
         return self._stop.requested or self._given_up.is_set()
 
-    async def _wait(self, seconds: float) -> None:
-        """Waits, unless a stop is requested meanwhile."""
-        async with _waits(self._stop.wait, self._given_up.wait) as waiting:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-
     async def _run_once(self) -> _Ended:
         reading, writing = os.pipe()
         try:
@@ -349,8 +339,7 @@ class SinkProcess:
         """Cuts the lifeline once :meth:`finish` is called; returns the exit code. Kills the process if cancelled."""
         ended = self._ended = asyncio.create_task(process.wait(), name="sink")
         try:
-            async with _waits(self._is_last.wait, self._is_replaced.wait) as waiting:
-                await asyncio.wait({ended, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await first_of({ended}, self._is_last.wait(), self._is_replaced.wait())
             if self._is_replaced.is_set() and not self._is_last.is_set():
                 await self._batch_finished(process, ended)
             else:
@@ -375,8 +364,7 @@ class SinkProcess:
 
     async def _drained(self, process: Process, ended: "asyncio.Task[int]") -> None:
         """Waits for the sink, whose lifeline is cut; it is terminated if it drains too long and that is limited."""
-        async with _waits(self._stop.wait, self._is_limited.wait) as limiting:
-            await asyncio.wait({ended, *limiting}, return_when=asyncio.FIRST_COMPLETED)
+        await first_of({ended}, self._stop.wait(), self._is_limited.wait())
         await asyncio.wait({ended}, timeout=self._drain)
         if not ended.done():
             _log.warning(
@@ -387,17 +375,6 @@ class SinkProcess:
             with suppress(ProcessLookupError):
                 process.terminate()
             await asyncio.wait({ended}, timeout=self._drain)
-
-
-@asynccontextmanager
-async def _waits(*events: Callable[[], Coroutine[object, object, object]]) -> AsyncIterator[set[asyncio.Task[object]]]:
-    """Tasks that wait for events while the context is open."""
-    waiting = {asyncio.create_task(event(), name="event of the sink") for event in events}
-    try:
-        yield waiting
-    finally:
-        for task in waiting:
-            task.cancel()
 
 
 def _read(reading: int) -> tuple[str, bool]:

@@ -22,7 +22,7 @@ from connector.spool import consumers
 from connector.spool.late_store import LateStore
 from connector.spool.manifest import Manifest, SegmentFile
 from connector.spool.reading import Spool
-from connector.spool.retention.pruning import Keeping
+from connector.spool.retention.pruning import PRUNE_GRACE, Keeping
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.spans import span
@@ -186,7 +186,7 @@ class SpoolSink:
 
     async def keep(self, late: Sequence[LateRecord | IncompleteTransaction]) -> None:
         """Keeps late records and incomplete transactions as dead letters; when it returns they survive a crash."""
-        await in_thread(functools.partial(self._late_store.keep, late, now=time.time_ns()))
+        await in_thread(self._late_store.keep, late, now=time.time_ns())
 
     @asynccontextmanager
     async def pruned(self, stop: StopRequest) -> AsyncIterator[None]:
@@ -217,11 +217,10 @@ class SpoolSink:
             await asyncio.sleep(PRUNE_INTERVAL)
             await self._prune()
 
-    async def _prune(self, grace: int | None = None) -> None:
-        options = {} if grace is None else {"grace": grace}
-        prune = functools.partial(self._retention.prune, now=time.time_ns(), keeping=self._keeping, **options)
+    async def _prune(self, grace: int = PRUNE_GRACE) -> None:
+        now = time.time_ns()
         async with self._lock:
-            await in_thread(prune)
+            await in_thread(self._retention.prune, now=now, grace=grace, keeping=self._keeping)
         self._metrics.spool_bytes, self._metrics.kept_less = self._retention.bytes, self._retention.kept_less
         self._warn_of_strays()
 

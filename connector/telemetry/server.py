@@ -33,6 +33,7 @@ from connector.telemetry.history import INTERVAL
 from connector.telemetry.listening import Connections, no_listening
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
+from connector.threads import in_background
 
 _KEPT = 1.0
 """Seconds that an answer is served again before a new one is made."""
@@ -67,12 +68,10 @@ async def serving(config: Config, metrics: ReaderMetrics) -> AsyncIterator[None]
     if not is_loopback(config.status.host) and not config.status.token:
         _log.warning("the status page is open to the network: set status.token", host=config.status.host)
     _log.info("status page", url=f"http://{config.status.host}:{port}/")
-    turning = asyncio.create_task(_turn(reporter), name="signs of life")
     try:
-        yield
+        async with in_background(_turn(reporter), name="signs of life"):
+            yield
     finally:
-        turning.cancel()
-        await asyncio.wait({turning})
         await asyncio.to_thread(server.stop)
 
 

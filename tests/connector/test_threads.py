@@ -24,7 +24,7 @@ def test_an_error_that_the_caller_handles_does_not_undo_its_cancellation() -> No
         raise FileNotFoundError
 
     async def main() -> None:
-        task: asyncio.Task[object] = asyncio.create_task(tried_in_thread(fails, FileNotFoundError))
+        task: asyncio.Task[object] = asyncio.create_task(tried_in_thread(FileNotFoundError, fails))
         await _cancelled_while(task, began, may_end)
         assert task.cancelled()
 
@@ -35,7 +35,7 @@ def test_an_error_of_the_type_is_returned_and_any_other_is_raised() -> None:
     def fails() -> int:
         raise FileNotFoundError
 
-    assert asyncio.run(tried_in_thread(lambda: 1, FileNotFoundError)) == 1
-    assert isinstance(asyncio.run(tried_in_thread(fails, FileNotFoundError)), FileNotFoundError)
+    assert asyncio.run(tried_in_thread(FileNotFoundError, lambda: 1)) == 1
+    assert isinstance(asyncio.run(tried_in_thread(FileNotFoundError, fails)), FileNotFoundError)
     with pytest.raises(FileNotFoundError):
-        asyncio.run(tried_in_thread(fails, PermissionError))
+        asyncio.run(tried_in_thread(PermissionError, fails))

@@ -1,7 +1,6 @@
 """The daemon's side of a stream's states: records them, shows that it is alive, and pauses when it is asked to."""
 
 import asyncio
-import functools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -36,7 +35,7 @@ from connector.spool.lifecycle import (
     write_state,
 )
 from connector.spool.reading import Spool
-from connector.threads import tried_in_thread
+from connector.threads import first_of, in_background, tried_in_thread
 
 SIGN_OF_LIFE = 10.0
 """Seconds between two signs of life."""
@@ -120,7 +119,7 @@ class Lifecycle:
         line, exit_code = line_and_exit_code(error)
         hint = error.hint if isinstance(error, SpannerCdcError) else ""
         message = line.removesuffix(hint).rstrip(". ")
-        await tried_in_thread(functools.partial(give_reserve_up, self._spool), SpoolError)
+        await tried_in_thread(SpoolError, give_reserve_up, self._spool)
         await self._write(lambda record: failed(record, self._clock(), message, hint, exit_code))
         code = LATE_RECORD if isinstance(error, LateRecordError) else "daemon_failed"
         await self.report(code, message, hint=hint, severity="ERROR")
@@ -135,19 +134,19 @@ class Lifecycle:
         )  # fmt: skip
         self._errors.append(shortened(event))
         async with self._lock:
-            await tried_in_thread(functools.partial(add_error, self._spool, event), SpoolError)
+            await tried_in_thread(SpoolError, add_error, self._spool, event)
 
     async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
         """Changes the state once no other thread writes it: a sign of life must not undo a later state."""
         async with self._lock:
             self._record = change(self._record)
-            error = await tried_in_thread(functools.partial(write_state, self._spool, self._record), SpoolError)
+            error = await tried_in_thread(SpoolError, write_state, self._spool, self._record)
             if error is not None:
                 _log.debug("the state could not be recorded", reason=str(error))
 
     async def look(self) -> None:
         """Looks whether a pause is requested."""
-        pause = await tried_in_thread(functools.partial(pause_of, self._spool), SpoolError)
+        pause = await tried_in_thread(SpoolError, pause_of, self._spool)
         if isinstance(pause, SpoolError):
             _log.debug("whether a pause is requested is not known", reason=str(pause))
             return
@@ -202,13 +201,8 @@ class Lifecycle:
             await stop.wait()
             await self.enter(StreamState.DRAINING, reason="a stop is requested")
 
-        tasks = [asyncio.create_task(one(), name=one.__name__) for one in (pause, drain)]
-        try:
+        async with in_background(pause(), name="pause"), in_background(drain(), name="drain"):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
 
     async def continues(self, stop: StopRequest) -> bool:
         """True if reading is to continue after a reader has returned, because a pause or a reload has drained it.
@@ -226,13 +220,7 @@ class Lifecycle:
         why = "`spanner-cdc pause` was run; `spanner-cdc resume CONFIG` continues"
         await self.enter(StreamState.PAUSED, reason=why)
         _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
-        waiting = [asyncio.create_task(one(), name="pause") for one in (self._unwanted.wait, stop.wait)]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting)
+        await first_of((), self._unwanted.wait(), stop.wait())
         if stop.requested:
             return False
         stop.reading = False  # until it reads, a signal ends it at once, as at every start
@@ -249,33 +237,24 @@ async def living(spool: Spool, stop: StopRequest, *, max_bytes: int = 0) -> Asyn
 
     An error that leaves the context is recorded as the state, and as an event. Without one the stream is not started.
     """
-    recorded = await tried_in_thread(functools.partial(_recorded, spool), SpoolError)
+    recorded = await tried_in_thread(SpoolError, _recorded, spool)
     before, errors = (NEVER, []) if isinstance(recorded, SpoolError) else recorded
     life = Lifecycle(spool, replace(before, max_bytes=max_bytes), errors)
     await life.look()
-    await tried_in_thread(functools.partial(keep_reserve, spool), SpoolError)
+    await tried_in_thread(SpoolError, keep_reserve, spool)
     await life.enter(StreamState.STARTING)
-    breathing = asyncio.create_task(life.keep_alive(), name="signs of life")
     try:
-        yield life
+        async with in_background(life.keep_alive(), name="signs of life"):
+            yield life
     except Exception as error:
-        await _ended(breathing)
         await life.fail(error)
         raise
     except BaseException:
-        await _ended(breathing)
         await life.enter(StreamState.NOT_STARTED, reason="the daemon was stopped at once")
         raise
-    finally:
-        await _ended(breathing)
     why = "the daemon was stopped" if stop.requested else END_REACHED
     await life.enter(StreamState.NOT_STARTED, reason=why)
 
 
 def _recorded(spool: Spool) -> tuple[StateRecord, list[ErrorEvent]]:
     return state_of(spool), errors_of(spool)
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait({task})

@@ -5,7 +5,6 @@ where it has ended, with the new options. So an epoch is of one configuration al
 """
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -102,14 +101,13 @@ class Reloads:
             if answered is None:
                 answered = await self._looked()
             if answered is not None:
-                write = functools.partial(answer_reload, self._spool, *answered)
-                if not isinstance(await tried_in_thread(write, SpoolError), SpoolError):  # else it is tried again
-                    answered = None
+                error = await tried_in_thread(SpoolError, answer_reload, self._spool, *answered)
+                answered = answered if isinstance(error, SpoolError) else None  # else it is tried again
             await asyncio.sleep(self._life.poll)
 
     async def _looked(self) -> tuple[ReloadRequest, ReloadAnswer] | None:
         """Looks for a request, and does what it wants."""
-        request = await tried_in_thread(functools.partial(reload_request_of, self._spool), SpoolError)
+        request = await tried_in_thread(SpoolError, reload_request_of, self._spool)
         if isinstance(request, SpoolError):
             _log.debug("whether a reload is requested is not known", reason=str(request))
             return None
@@ -118,7 +116,7 @@ class Reloads:
     async def _answered(self, request: ReloadRequest) -> ReloadAnswer:
         """Does what a request wants, and returns the answer."""
         answer = ReloadAnswer(request=request.id, answered=time.time_ns(), config=absolute(self._config.file))
-        after = await tried_in_thread(self._config.again, SpannerCdcError)
+        after = await tried_in_thread(SpannerCdcError, self._config.again)
         if isinstance(after, SpannerCdcError):
             faults = after.errors if isinstance(after, ConfigurationError) else [str(after)]
             _log.warning("the edited configuration is invalid, and not reloaded", faults="; ".join(faults))
