@@ -8,6 +8,7 @@ timestamps. Of an exception only frames and types are logged, because its messag
 import logging
 import os
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -127,6 +128,19 @@ class _Formatter(logging.Formatter):
     def _exception(record: logging.LogRecord) -> str:
         return whereabouts(record.exc_info[1]) if record.exc_info and record.exc_info[1] else ""
 
+    def _line_of_json(self, record: logging.LogRecord, head: dict[str, object]) -> str:
+        """An object that begins with ``head``; then come the action, the logger and the fields."""
+        fields = self._fields(record)
+        node = {
+            **head,
+            "action": self._action(record, fields),
+            "logger": record.name,
+            **{f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()},
+        }
+        if exception := self._exception(record):
+            node["exception"] = exception
+        return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
 
 class TextFormatter(_Formatter):
     """``2026-01-31T12:00:00.000Z INFO epoch sealed epoch=7``."""
@@ -146,18 +160,12 @@ class JsonFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        fields = self._fields(record)
-        node: dict[str, object] = {
+        head: dict[str, object] = {
             "severity": SEVERITY.get(record.levelname, record.levelname),
             "time": self._timestamp(record),
             "message": self._message(record),
-            "action": self._action(record, fields),
-            "logger": record.name,
-            **{f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()},
         }
-        if exception := self._exception(record):
-            node["exception"] = exception
-        return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return self._line_of_json(record, head)
 
 
 class HclogFormatter(_Formatter):
@@ -165,18 +173,12 @@ class HclogFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; with other than six digits of a second it would be no line of hclog's."""
-        fields = self._fields(record)
-        node: dict[str, object] = {
+        head: dict[str, object] = {
             "@level": _HCLOG_LEVELS.get(record.levelname, record.levelname.lower()),
             "@message": self._message(record),
             "@timestamp": datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "action": self._action(record, fields),
-            "logger": record.name,
-            **{f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()},
         }
-        if exception := self._exception(record):
-            node["exception"] = exception
-        return orjson.dumps(node, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return self._line_of_json(record, head)
 
 
 def _json_formatter() -> JsonFormatter | HclogFormatter:
@@ -202,10 +204,14 @@ def drawn_on() -> TextIO | None:
 
 
 def draw(screen: TextIO, text: str) -> None:
-    """Draws a line of progress; the cursor stays on it. An empty text removes it."""
+    """Draws a line of progress, as far as it fits; an empty text removes it.
+
+    The cursor stays in its first column, so that a line of a log is written over it.
+    """
     _drawn[:] = [screen] if text else []
+    fitting = text[: shutil.get_terminal_size().columns - 1]
     with suppress(OSError):  # the terminal has gone
-        screen.write(f"{CLEARED}{text}\r" if text else CLEARED)
+        screen.write(f"{CLEARED}{fitting}\r" if text else CLEARED)
         screen.flush()
 
 

@@ -1,6 +1,5 @@
 """The progress of something that takes longer than a few seconds: a line on a terminal, plain lines elsewhere."""
 
-import shutil
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -77,7 +76,7 @@ class Progress:
         share = min(1.0, done / self._total) if self._total else None
         left = (now - self._started) * (1 - share) / share if share else None
         if self._screen is not None:
-            draw(self._screen, _fitting(_drawn(self._what, share, left, fields)))
+            draw(self._screen, _drawn(self._what, share, left, fields))
         else:
             known = {} if share is None else {"percent": round(100 * share, 1)}
             more = {} if left is None else {"seconds_left": round(left)}
@@ -99,8 +98,3 @@ def _drawn(what: str, share: float | None, left: float | None, fields: dict[str,
         return f"{what}  {counts}"
     rest = "" if left is None else f"  {timedelta(seconds=round(left))} left"
     return f"{what} {bar(share)} {share:.0%}  {counts}{rest}"
-
-
-def _fitting(line: str) -> str:
-    """As much of a line as the terminal has columns for."""
-    return line[: shutil.get_terminal_size().columns - 1]

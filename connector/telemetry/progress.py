@@ -1,7 +1,6 @@
 """The progress of a reader: a line on a terminal, in a log one line a minute."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -55,7 +54,7 @@ async def _report_on(metrics: ReaderMetrics, screen: TextIO | None, end: int | N
             _report(metrics)
             continue
         first = first or metrics.watermark
-        draw(screen, status_line(metrics, first, end, time.time_ns())[: shutil.get_terminal_size().columns - 1])
+        draw(screen, status_line(metrics, first, end, time.time_ns()))
 
 
 def status_line(metrics: ReaderMetrics, first: int, end: int | None, now: int) -> str:
