@@ -2,7 +2,8 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -116,11 +117,11 @@ class _Collector:
         for name, (text, _) in _COUNTERS.items():
             if name in known:
                 yield CounterMetricFamily(f"spanner_cdc_{name}", text, value=known[name])
-        yield _labelled("mods", "Mods sealed", "mod_type", self._metrics.mods_by_type)
+        yield _counts("mods", "Mods sealed", "mod_type", self._metrics.mods_by_type)
         text = "Splits, merges and moves crossed; starts, ends and moves in the mutable mode"
-        yield _labelled("partition_churn", text, "kind", self._metrics.churn)
+        yield _counts("partition_churn", text, "kind", self._metrics.churn)
         text = "Queries that broke without progress and were retried, by the gRPC code of the error"
-        yield _labelled("query_retries", text, "code", self._metrics.retries_by_code)
+        yield _counts("query_retries", text, "code", self._metrics.retries_by_code)
         yield from self._of_tables()
         yield from self._of_consumers()
         histogram = self._metrics.seal_latency
@@ -131,11 +132,9 @@ class _Collector:
                 buckets=histogram.cumulated(),
                 sum_value=histogram.total,
             )
-        state = GaugeMetricFamily("spanner_cdc_state", "1 for the state of the stream, 0 for others", labels=["state"])
         current = self._metrics.state().state
-        for one in StreamState:
-            state.add_metric([one.value], float(one is current))
-        yield state
+        states = {one.value: float(one is current) for one in StreamState}
+        yield _gauges("state", "1 for the state of the stream, 0 for others", "state", states)
         alarms = GaugeMetricFamily("spanner_cdc_alarms", "1 for each alarm that is raised", labels=["name", "severity"])
         for alarm in {alarm.name: alarm for alarm in reversed(raised(self._metrics, self._consumers))}.values():
             alarms.add_metric([alarm.name, alarm.severity], 1)
@@ -155,37 +154,28 @@ class _Collector:
     def _of_tables(self) -> Iterable[Metric]:
         tables = self._metrics.tables.copy()
         text = "Data change records sealed, by table"
-        yield _labelled("table_records", text, "table", {name: count.records for name, count in tables.items()})
-        yield _labelled("table_mods", "Mods sealed, by table", "table", {n: count.mods for n, count in tables.items()})
+        yield _counts("table_records", text, "table", {name: count.records for name, count in tables.items()})
+        yield _counts("table_mods", "Mods sealed, by table", "table", {n: count.mods for n, count in tables.items()})
         text = "Bytes of memory of the records sealed, by table"
-        yield _labelled("table_bytes", text, "table", {name: count.bytes for name, count in tables.items()})
+        yield _counts("table_bytes", text, "table", {name: count.bytes for name, count in tables.items()})
 
     def _of_consumers(self) -> Iterable[Metric]:
-        behind = GaugeMetricFamily(
-            "spanner_cdc_consumer_lag_epochs", "Epochs that a consumer has not passed", labels=["consumer"]
-        )
-        seconds = GaugeMetricFamily(
-            "spanner_cdc_consumer_lag_seconds", "How long ago all that was committed was delivered", labels=["consumer"]
-        )
-        for consumer in self._consumers.known:
-            behind.add_metric([consumer.name], max(self._metrics.newest_epoch - consumer.epoch, 0))
-            if (trails := lag(delivered(consumer, self._metrics))) is not None:
-                seconds.add_metric([consumer.name], trails)
-        yield behind
-        yield seconds
+        known, newest, cuts = self._consumers.known, self._metrics.newest_epoch, self._metrics.cuts.copy()
+        behind = {one.name: max(newest - one.epoch, 0) for one in known}
+        yield _gauges("consumer_lag_epochs", "Epochs that a consumer has not passed", "consumer", behind)
+        seconds = {one.name: trails for one in known if (trails := lag(delivered(one, self._metrics))) is not None}
+        text = "How long ago all that was committed was delivered"
+        yield _gauges("consumer_lag_seconds", text, "consumer", seconds)
+        complete = {name: cut.timestamp / SECOND for name, cut in cuts.items()}
         text = "Commit timestamp up to which all tables of a sink are complete, in seconds since 1970"
-        complete = GaugeMetricFamily("spanner_cdc_sink_complete_timestamp_seconds", text, labels=["consumer"])
+        yield _gauges("sink_complete_timestamp_seconds", text, "consumer", complete)
+        incomplete = {name: len(cut.incomplete) for name, cut in cuts.items()}
         text = "Tables that are not complete at the newest published cut of a sink"
-        incomplete = GaugeMetricFamily("spanner_cdc_sink_incomplete_tables", text, labels=["consumer"])
-        for name, cut in self._metrics.cuts.copy().items():
-            complete.add_metric([name], cut.timestamp / SECOND)
-            incomplete.add_metric([name], len(cut.incomplete))
-        yield complete
-        yield incomplete
+        yield _gauges("sink_incomplete_tables", text, "consumer", incomplete)
         sinks = self._metrics.deliveries.sinks.copy()
-        yield _labelled("sink_batches", _BATCHES, "consumer", {name: sink.batches for name, sink in sinks.items()})
-        yield _labelled("sink_events", _EVENTS, "consumer", {name: sink.events for name, sink in sinks.items()})
-        yield _labelled("sink_bytes", _BYTES, "consumer", {name: sink.bytes for name, sink in sinks.items()})
+        yield _counts("sink_batches", _BATCHES, "consumer", {name: sink.batches for name, sink in sinks.items()})
+        yield _counts("sink_events", _EVENTS, "consumer", {name: sink.events for name, sink in sinks.items()})
+        yield _counts("sink_bytes", _BYTES, "consumer", {name: sink.bytes for name, sink in sinks.items()})
         text = "From a mod's commit in Spanner until a sink had delivered it"
         latency = HistogramMetricFamily("spanner_cdc_commit_to_sink_seconds", text, labels=["consumer"])
         for name, sink in sinks.items():
@@ -194,8 +184,13 @@ class _Collector:
         yield latency
 
 
-def _labelled(name: str, text: str, label: str, counts: "dict[str, int]") -> CounterMetricFamily:
-    family = CounterMetricFamily(f"spanner_cdc_{name}", text, labels=[label])
-    for value, count in counts.copy().items():
-        family.add_metric([value], count)
+def _labelled(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, text: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    family = kind(f"spanner_cdc_{name}", text, labels=[label])
+    for value, number in {**values}.items():  # a copy, because the reader's thread changes some of them
+        family.add_metric([value], number)
     return family
+
+
+_gauges, _counts = partial(_labelled, GaugeMetricFamily), partial(_labelled, CounterMetricFamily)

@@ -57,7 +57,7 @@ def objects_of(
     of_table: dict[str, list[dict[str, Any]]] = {}
     for event in errors:
         if event.table:
-            of_table.setdefault(event.table, []).append(_error(event))
+            of_table.setdefault(event.table, []).append(error_node(event))
     names = {*tables, *filled, *stopped, *of_table}
     return [
         {
@@ -91,7 +91,8 @@ def _backfill(one: Mapping[str, Any], table: TableProgress) -> dict[str, Any]:
     return found | ({"error": why} if why else {})
 
 
-def _error(event: ErrorEvent) -> dict[str, Any]:
+def error_node(event: ErrorEvent) -> dict[str, Any]:
+    """An event without what it does not have."""
     return {name: value for name, value in event.model_dump(mode="json").items() if value}
 
 

@@ -10,7 +10,6 @@ from connector.core.health.alarms import Alarm, alarms, summary
 from connector.core.health.hints import with_paths
 from connector.core.health.states import StreamState
 from connector.core.timestamps import SECOND, format_rfc3339
-from connector.spool.lifecycle import ErrorEvent
 from connector.telemetry import document
 from connector.telemetry.consumers import ConsumerState, ConsumerStates, delivered
 from connector.telemetry.document import UNSET, Status
@@ -18,7 +17,7 @@ from connector.telemetry.exporter import figures, lag, runway
 from connector.telemetry.health import facts_of
 from connector.telemetry.history import RecentHistory
 from connector.telemetry.metrics import ReaderMetrics
-from connector.telemetry.objects import objects_of
+from connector.telemetry.objects import error_node, objects_of
 from connector.version import documentation, installed_version
 
 _Number = TypeVar("_Number", int, float)
@@ -113,7 +112,7 @@ class Reporter:
                 dict(metrics.stopped_tables),
             ),
             queries=document.Queries(metrics.queries, dict(metrics.retries_by_code)),
-            errors=[_error(event) for event in metrics.errors()],
+            errors=[error_node(event) for event in metrics.errors()],
             backfills=list(metrics.backfills),
             objects=objects_of(
                 {*metrics.watched, *filter(metrics.keeps, metrics.tables.copy())},
@@ -182,11 +181,6 @@ def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNo
     at, unmaintained = metrics.maintenance.get(one.name, (0, {}))
     node.maintained_at, node.unmaintained_tables = _timestamp(at), unmaintained or UNSET
     return node
-
-
-def _error(event: ErrorEvent) -> dict[str, str]:
-    """An event without what it does not have."""
-    return {name: value for name, value in event.model_dump(mode="json").items() if value}
 
 
 def _timestamp(timestamp: int) -> "str | document.UnsetType":
