@@ -130,20 +130,15 @@ def _rows_after(points: Collection[int], epochs: Iterable[EpochSummary]) -> dict
 
 def spool_text(report: Report) -> str:
     """The description of a spool, as text: totals, late records, gaps, consumers, and the newest epochs."""
-    late, missing, known, epochs = report["late_records"], report["gaps"], report["consumers"], report["epochs"]
-    assert isinstance(late, dict)
-    assert isinstance(missing, list)
-    assert isinstance(known, list)
-    assert isinstance(epochs, list)
-    lag = report["lag_s"]
-    assert isinstance(lag, float)
+    lag = format_lag(round(report["lag_s"] * SECOND))
     total = (
         f"{report['path']}: epochs {report['first_epoch']} to {report['last_epoch']}, {report['rows']} rows,"
-        f" {report['bytes']} bytes, watermark {report['watermark']} ({format_lag(round(lag * SECOND))} behind)"
+        f" {report['bytes']} bytes, watermark {report['watermark']} ({lag} behind)"
     )
     lines = [total]
     if isinstance(placements := report.get("placements"), list):
         lines.append(f"  placements: {', '.join(placements)}")
+    late = report["late_records"]
     if late["count"]:
         lines.append(
             f"  LATE: {late['count']} documents of late records or incomplete transactions are in late/,"
@@ -152,27 +147,23 @@ def spool_text(report: Report) -> str:
     lines += [
         f"  GAP, epoch {gap['epoch']}: ({gap['watermark_low']}, {gap['watermark_high']}] is missing:"
         f" {gap['reason']}, recorded {gap['recorded_at']}{healed(gap)}"
-        for gap in missing
+        for gap in report["gaps"]
     ]
-    excluded = report.get("excluded", [])
-    assert isinstance(excluded, list)
     lines += [
         f"  EXCLUDED, table {one['table']}: ({one['after']}, {one['up_to']}] is missing,"
         " because source.tables excluded it"
-        for one in excluded
+        for one in report.get("excluded", [])
     ]
-    filled = report["backfills"]
-    assert isinstance(filled, list)
-    lines += [line for one in filled for line in lines_of(one)]
+    lines += [line for one in report["backfills"] for line in lines_of(one)]
     lines += [
         f"  consumer {consumer['consumer']}: done with epoch {consumer['epoch']}{_behind(consumer)},"
         f" since {consumer['updated']}{lacking(consumer)}"
-        for consumer in known
+        for consumer in report["consumers"]
     ] or ["  no consumer is registered: nothing is pruned"]
     lines += [
         f"  epoch {epoch['epoch']}: ({epoch['watermark_low']}, {epoch['watermark_high']}]"
         f" {epoch['rows']} rows, {epoch['bytes']} bytes"
-        for epoch in epochs[-_SHOWN_EPOCHS:]
+        for epoch in report["epochs"][-_SHOWN_EPOCHS:]
     ]
     return "\n".join(lines)
 

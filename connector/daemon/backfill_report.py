@@ -1,12 +1,11 @@
 """Reports of backfills: their tables' states in ``spool`` and on the status page, and lines of progress."""
 
 import asyncio
-import shutil
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TextIO
+from typing import Any, TextIO
 
 from connector.config.values import parse_duration
 from connector.core.timestamps import SECOND, format_rfc3339
@@ -20,7 +19,7 @@ from connector.spool.reading import Spool
 from connector.spool.sink_report import NOTHING, SinkReport, reports_of, stopped_by
 from connector.threads import in_background
 
-Report = dict[str, object]
+Report = dict[str, Any]
 Line = dict[str, str | int | float]
 
 _INTERVAL, _REDRAW = 5.0, 0.5
@@ -66,11 +65,6 @@ def rejected(one: RecordedBackfill) -> SinkReport:
     return NOTHING.after(1, sum(report.refused for report in found), stopped_by(found))
 
 
-def dead_letters_of(filled: Iterable[Report]) -> int:
-    """The rows of described backfills that became dead letters."""
-    return sum(one["dead_letters"] for one in filled if isinstance(one["dead_letters"], int))
-
-
 def log_done(one: RecordedBackfill) -> None:
     """Logs that a backfill is done, and what of it is not at the destination."""
     number, tables = one.document.number, one.progress.tables
@@ -104,16 +98,9 @@ def described(one: RecordedBackfill) -> Report:
     }
 
 
-def tables_of(one: Report) -> list[dict[str, str]]:
-    """The tables of a described backfill, each with its progress."""
-    tables = one["tables"]
-    assert isinstance(tables, list)
-    return tables
-
-
 def lines_of(one: Report) -> list[str]:
     """A line for a backfill, and one for each of its tables."""
-    tables = tables_of(one)
+    tables = one["tables"]
     done = sum(table["state"] == "done" for table in tables)
     rest = "; what is left can only be read at a new timestamp, by the next run" if one["lost"] else ""
     dead_letters = f", {one['dead_letters']} rows became dead letters" if one["dead_letters"] else ""
@@ -132,8 +119,6 @@ def lines_of(one: Report) -> list[str]:
 def healed(gap: Report) -> str:
     """The end of a line about a gap: the tables that a backfill has read again, and those that sinks have repaired."""
     tables, repaired = gap["healed"], gap["repaired"]
-    assert isinstance(tables, list)
-    assert isinstance(repaired, dict)
     ends = [f"; equal to Spanner since at sink {sink}: {', '.join(names)}" for sink, names in repaired.items()]
     if tables:
         ends.insert(0, f"; read again by a backfill since, except for rows deleted within it: {', '.join(tables)}")
@@ -157,7 +142,7 @@ def incompleteness(spool: Spool, consumer: str) -> Report:
 def lacking(consumer: Report) -> str:
     """The end of a line about a consumer: which tables are incomplete, by :func:`incompleteness`."""
     tables = consumer.get("tables_incomplete_before")
-    if not isinstance(tables, list):
+    if tables is None:
         return ""
     more = f" and {len(tables) - _NAMED_TABLES} more" if len(tables) > _NAMED_TABLES else ""
     return f"; incomplete before {consumer['incomplete_before']}: {', '.join(tables[:_NAMED_TABLES])}{more}"
@@ -178,8 +163,8 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
     def show(line: Line) -> None:
         if screen is None:
             _log.info(document.kind, action="backfill", number=number, **line)
-        else:  # back at its first column, so that a line of a log is written over it
-            draw(screen, bar(line)[: shutil.get_terminal_size().columns - 1])
+        else:
+            draw(screen, bar(line))
 
     async def report() -> None:
         nonlocal first, is_warned

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class ReaderMetrics:
     failed_sinks: list[FailedSink] = field(default_factory=list)
     cuts: dict[str, CutReport] = field(default_factory=dict)
     maintenance: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
-    backfills: list[dict[str, object]] = field(default_factory=list)
+    backfills: list[dict[str, Any]] = field(default_factory=list)
     watched: tuple[str, ...] = ()
     keeps: Callable[[str], bool] = bool
     mods_by_type: Counter[str] = field(default_factory=Counter)

@@ -8,6 +8,7 @@ the unified type, which is the one in Avro's header, and the type in each regist
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 from connector.config.sections import SourceConfig
 from connector.config.sinks import SinkConfig, SinkType, WatchedStream, sink_names, sink_type
@@ -20,7 +21,7 @@ from connector.reader.placements.listing import lister_of
 from connector.spanner.client import SpannerClient
 from connector.spanner.discovery import ChangeStream, change_streams, dialect_of
 
-Description = dict[str, object]
+Description = dict[str, Any]
 
 _OPTION = re.compile(r"^(sink|source)(\.\w+)?: ")
 """Before an error of a configuration, which there is none of here."""

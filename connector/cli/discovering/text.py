@@ -1,6 +1,6 @@
 """The description of change streams for people: a table of columns for each table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -18,18 +18,15 @@ def streams_text(streams: Iterable[Description]) -> str:
         )
         lines += _problem_lines(stream, indent="  ")
         lines += _function_lines(stream)
-        tables = stream["tables"]
-        assert isinstance(tables, list)
-        if not tables:
+        if not stream["tables"]:
             lines.append("  watches no table: nothing is recorded")
-        for table in tables:
+        for table in stream["tables"]:
             lines += _table_lines(table)
     return "\n".join(lines) or "no change streams"
 
 
-def _table_lines(table: Mapping[str, object]) -> Iterable[str]:
+def _table_lines(table: Description) -> Iterable[str]:
     columns = table["columns"]
-    assert isinstance(columns, list)
     variants = list(dict.fromkeys(variant for column in columns for variant in column["sinks"]))
     heads = ["column", "Spanner", "unified type", *variants]
     rows = [
@@ -46,27 +43,22 @@ def _table_lines(table: Mapping[str, object]) -> Iterable[str]:
     yield from _problem_lines(table, indent="    ")
 
 
-def _problem_lines(report: Mapping[str, object], *, indent: str) -> Iterable[str]:
-    problems = report.get("problems", {})
-    assert isinstance(problems, dict)
-    for sink, found in problems.items():
+def _problem_lines(report: Description, *, indent: str) -> Iterable[str]:
+    for sink, found in report.get("problems", {}).items():
         yield from (f"{indent}{sink}: {problem}" for problem in found)
 
 
-def _function_lines(stream: Mapping[str, object]) -> Iterable[str]:
+def _function_lines(stream: Description) -> Iterable[str]:
     """The read functions of a stream that has one for each placement."""
     functions = stream.get("read_functions", {})
-    assert isinstance(functions, dict)
     yield from (f"  placement {placement}: {function}" for placement, function in functions.items())
     if problem := stream.get("read_functions_problem"):
         yield f"  read functions: {problem}"
 
 
-def _other_options(stream: Mapping[str, object]) -> str:
+def _other_options(stream: Description) -> str:
     """The options that have no place of their own."""
-    options = stream["options"]
-    assert isinstance(options, dict)
-    return "".join(f"  {name}={value}" for name, value in options.items() if name not in stream)
+    return "".join(f"  {name}={value}" for name, value in stream["options"].items() if name not in stream)
 
 
 def unified_text(schema: object) -> str:

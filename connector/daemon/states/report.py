@@ -261,38 +261,35 @@ def _state(record: StateRecord) -> dict[str, str]:
     return found | {name: text for name, text in (("reason", record.reason), ("hint", record.hint)) if text}
 
 
-def _for_people(seconds: object) -> str:
-    return format_lag(round(float(str(seconds)) * SECOND))
+def _for_people(seconds: float) -> str:
+    return format_lag(round(seconds * SECOND))
 
 
 def status_text(report: Report, *, with_errors: bool) -> str:
     """The report for people; with the newest errors, or with how many there are."""
-    state, health = _part(report, "state"), _part(report, "health")
+    state, health = report["state"], report["health"]
     since = f" since {state['since']}" if "since" in state else ""
     lines = [f"{state['name']}{since}: {health['summary']}"]
     if state.get("reason") and state["reason"] != health["summary"]:
         lines.append(f"  why: {state['reason']}")
     if state.get("hint"):
         lines.append(f"  what to do: {state['hint']}")
-    watermark, retention = _part(report, "watermark"), _part(report, "retention")
-    if watermark:
+    if watermark := report.get("watermark"):
         lines.append(f"  sealed up to {watermark['sealed']}, {_for_people(watermark['sealed_lag_seconds'])} behind")
-    if retention:
-        used = float(str(retention["used"]))
-        whose = RetentionPeriod(is_default=retention["is_default"] is True)
+    if retention := report.get("retention"):
+        whose = RetentionPeriod(is_default=retention["is_default"])
         left = _for_people(retention["runway_seconds"])
-        lines.append(f"  {used:.1%} of {whose} is used; data would be lost in {left}")
+        lines.append(f"  {retention['used']:.1%} of {whose} is used; data would be lost in {left}")
     lines += [
         f"  consumer {consumer['name']}: {_behind(consumer)}{_completeness(consumer)}"
         f"{lacking(consumer)}{_maintenance(consumer)}"
-        for consumer in _parts(report, "consumers")
+        for consumer in report["consumers"]
     ]
     lines += [
-        f"  {alarm['severity']} {alarm['name']}: {alarm['message']}. {alarm['hint']}"
-        for alarm in _parts(health, "alarms")
+        f"  {alarm['severity']} {alarm['name']}: {alarm['message']}. {alarm['hint']}" for alarm in health["alarms"]
     ]
-    lines += [line_of(one) for one in _parts(report, "objects")]
-    errors = [ErrorEvent.model_validate(one) for one in _parts(report, "errors")]
+    lines += [line_of(one) for one in report.get("objects", [])]
+    errors = [ErrorEvent.model_validate(one) for one in report["errors"]]
     if with_errors:
         lines += [_line(event) for event in errors[-_SHOWN_ERRORS:]] or ["  no errors are recorded"]
     elif errors:
@@ -312,16 +309,15 @@ def _completeness(consumer: Report) -> str:
     """The newest published cut of a consumer, in words; empty if it has published none."""
     if "complete_up_to" not in consumer:
         return ""
-    lacking = _part(consumer, "incomplete_tables")
-    but = "".join(f"; not {table}: {why}" for table, why in lacking.items())
+    but = "".join(f"; not {table}: {why}" for table, why in consumer["incomplete_tables"].items())
     return f"; tables complete up to {consumer['complete_up_to']}{but}"
 
 
 def _maintenance(consumer: Report) -> str:
     """The maintenance of a consumer's tables, in words; empty if there was none."""
     last = f"; maintained at {consumer['maintained_at']}" if "maintained_at" in consumer else ""
-    failed = _part(consumer, "unmaintained_tables") if "unmaintained_tables" in consumer else {}
-    return last + "".join(f"; {table} is not maintained: {why}" for table, why in failed.items())
+    failed = consumer.get("unmaintained_tables", {}).items()
+    return last + "".join(f"; {table} is not maintained: {why}" for table, why in failed)
 
 
 def _line(event: ErrorEvent) -> str:
@@ -329,15 +325,3 @@ def _line(event: ErrorEvent) -> str:
     return (
         f"  {format_rfc3339(event.time)} {event.severity} {event.code}{table}: {event.message}. {event.hint}".rstrip()
     )
-
-
-def _part(report: Report, name: str) -> Report:
-    found = report.get(name, {})
-    assert isinstance(found, dict)
-    return found
-
-
-def _parts(report: Report, name: str) -> list[Report]:
-    found = report.get(name, [])
-    assert isinstance(found, list)
-    return found

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from connector.daemon.backfill_report import BackfillStates, dead_letters_of
+from connector.daemon.backfill_report import BackfillStates
 from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.spool.sink_report import reports_of
@@ -35,7 +35,7 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
         with suppress(SpoolError):
             reports = await asyncio.to_thread(reports_of, spool)
             metrics.backfills = await asyncio.to_thread(filled.current)
-            metrics.reported(reports, of_backfills=dead_letters_of(metrics.backfills))
+            metrics.reported(reports, of_backfills=sum(one["dead_letters"] for one in metrics.backfills))
 
     async def keep_collecting() -> None:
         pause = INTERVAL * (_LOOKS_OF_A_BUCKET if spool.storage.rewrite_interval else 1)

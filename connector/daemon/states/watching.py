@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from connector.daemon.backfill_report import tables_of
 from connector.daemon.states.daemon import Lifecycle
 from connector.log import Log
 from connector.spool.lifecycle import LONGEST_TEXT, ErrorEvent
@@ -81,7 +80,7 @@ class _TableFaults:
         Of more than 20 tables at the same time the others are one fault without a table.
         """
         faults = [_Fault("table_stopped", table, why) for table, why in metrics.stopped_tables.items()]
-        newest = {table["table"]: (one["number"], table) for one in metrics.backfills for table in tables_of(one)}
+        newest = {table["table"]: (one["number"], table) for one in metrics.backfills for table in one["tables"]}
         for name, (number, table) in newest.items():
             if table["state"] == "failed":
                 faults.append(_Fault("backfill_failed", name, f"backfill {number}: {table['why']}"))

@@ -112,7 +112,7 @@ def test_dead_letters_of_a_backfill_are_named_at_its_end_and_raise_an_alarm(
         check_rejected(one)
     assert "WARNING dead_letters: 3 rows are dead letters" in status_text(status_of(spool, 0), with_errors=False)
     report = backfill_report.BackfillStates(spool).current()
-    assert backfill_report.dead_letters_of(report) == 3
+    assert [described["dead_letters"] for described in report] == [3]
     assert "2 of 2 tables done, 3 rows became dead letters" in backfill_report.lines_of(report[0])[0]
     metrics = ReaderMetrics()
     metrics.reported({"tables": NOTHING.after(1, 2, {})}, of_backfills=3)
