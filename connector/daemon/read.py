@@ -20,12 +20,12 @@ from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_requests import Requests
 from connector.daemon.due_backfills import due_at_start, interrupted_repairs
 from connector.daemon.spool_sink import SpoolSink
-from connector.daemon.states.clock import clock_compared
+from connector.daemon.states.clock import compare_clocks
 from connector.daemon.states.daemon import living
 from connector.daemon.states.reloading import OnReload, no_others, reloading
-from connector.daemon.states.retention import retention_followed
+from connector.daemon.states.retention import follow_retention
 from connector.daemon.states.sink_reports import collecting
-from connector.daemon.states.watching import watching
+from connector.daemon.states.watching import watch
 from connector.envelope.envelope import EnvelopeBuilder
 from connector.errors import DataLostError, PlacementLostError
 from connector.log import Log, terminal
@@ -49,7 +49,7 @@ from connector.telemetry.health import holder, own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
 from connector.telemetry.server import serving
-from connector.threads import in_thread, tried_in_thread
+from connector.threads import in_background, in_thread, tried_in_thread
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two log lines about a large spool that is being read."""
@@ -147,7 +147,7 @@ async def read(
             _remembered(spool, metrics),
             collecting(spool, metrics),
             serving(config, metrics),
-            watching(life, spool, metrics),
+            in_background(watch(life, spool, metrics), name="alarms"),
             reloading(config, spool, life, metrics, on_reload) as reloads,
         ):
             metrics.state = lambda: life.record
@@ -170,9 +170,11 @@ async def read(
                 stream.warn_of_tables()
                 await life.retains(stream.retention)
                 metrics.retention = stream.retention.period
-                async with retention_followed(life, metrics, stream.retention_now):  # in a pause, too
+                following = follow_retention(life, metrics, stream.retention_now)
+                async with in_background(following, name="retention"):  # in a pause, too
                     while not _is_at_its_end(start):
                         config, stream = await reloads.taken(stream)
+                        clock = functools.partial(current_timestamp, stream.client)
                         async with (
                             _lost_range_explained(start, stream),
                             _reader_and_sink(start, stream, config, metrics, range_reader) as (reader, sink),
@@ -181,9 +183,7 @@ async def read(
                             stop.draining(reader),
                             life.pausing(reader, stop),
                             reloads.draining(reader),
-                            clock_compared(
-                                life, functools.partial(current_timestamp, stream.client), lambda: metrics.watermark
-                            ),
+                            in_background(compare_clocks(life, clock, lambda: metrics.watermark), name="clocks"),
                         ):
                             metrics.start = start.at.watermark
                             metrics.watched = tuple(table.table for table in stream.kept_tables)

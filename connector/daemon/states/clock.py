@@ -2,34 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from connector.core.health.alarms import CLOCK_OFF
 from connector.daemon.states.daemon import Lifecycle
 from connector.errors import SpannerCdcError
-from connector.threads import in_background
 
 _INTERVAL = 10.0
 """Seconds between two looks."""
 
 
-@asynccontextmanager
-async def clock_compared(
-    life: Lifecycle, request: Callable[[], Awaitable[int]], watermark: Callable[[], int]
-) -> AsyncIterator[None]:
-    """Compares the clocks while the context is open: at first, and while the watermark is far from this machine's.
+async def compare_clocks(life: Lifecycle, request: Callable[[], Awaitable[int]], watermark: Callable[[], int]) -> None:
+    """Compares the clocks until it is cancelled: at first, and while the watermark is far from this machine's.
 
     Args:
         life: records how far this machine's clock is ahead.
         request: requests Spanner's clock, in nanoseconds since 1970.
         watermark: returns the reader's watermark.
     """
-    async with in_background(_compare(life, request, watermark), name="clocks"):
-        yield
-
-
-async def _compare(life: Lifecycle, request: Callable[[], Awaitable[int]], watermark: Callable[[], int]) -> None:
     is_due = True
     while True:
         if is_due:

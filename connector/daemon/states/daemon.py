@@ -58,6 +58,7 @@ class Lifecycle:
         clock: nanoseconds since 1970.
 
     Attributes:
+        record: the state.
         failing: returns what has failed for long at a time, and is retried; recorded with each sign of life.
         complete: returns the timestamp up to which all that was committed is in the spool; recorded likewise.
         holder: returns the partition that holds the watermark of a reader that is behind; recorded likewise.
@@ -77,18 +78,13 @@ class Lifecycle:
         self.complete: Callable[[], int] = lambda: 0
         self.holder: Callable[[], WatermarkHolder | None] = lambda: None
         self.has_read: Callable[[], bool] = lambda: False
-        self._record = before
+        self.record = before
         self._errors = deque(errors, maxlen=MOST_ERRORS)
         self._lock = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._unwanted = asyncio.Event()
         self._unwanted.set()
         self._has_drained = False
-
-    @property
-    def record(self) -> StateRecord:
-        """The state."""
-        return self._record
 
     @property
     def errors(self) -> list[ErrorEvent]:
@@ -111,7 +107,7 @@ class Lifecycle:
 
     async def retains(self, period: RetentionPeriod) -> None:
         """Records how long Spanner keeps the stream's records."""
-        if period != self._record.retention:
+        if period != self.record.retention:
             await self._write(lambda record: replace(record, retention=period))
 
     async def fail(self, error: Exception) -> None:
@@ -139,8 +135,8 @@ class Lifecycle:
     async def _write(self, change: Callable[[StateRecord], StateRecord]) -> None:
         """Changes the state once no other thread writes it: a sign of life must not undo a later state."""
         async with self._lock:
-            self._record = change(self._record)
-            error = await tried_in_thread(SpoolError, write_state, self._spool, self._record)
+            self.record = change(self.record)
+            error = await tried_in_thread(SpoolError, write_state, self._spool, self.record)
             if error is not None:
                 _log.debug("the state could not be recorded", reason=str(error))
 
@@ -158,8 +154,8 @@ class Lifecycle:
         while True:
             await asyncio.sleep(self.poll)
             await self.look()
-            is_healed = self.has_read() and any(retry.what == DAEMON for retry in self._record.retries)
-            if is_healed or abs(self._clock() - self._record.seen) >= SIGN_OF_LIFE * 1e9:
+            is_healed = self.has_read() and any(retry.what == DAEMON for retry in self.record.retries)
+            if is_healed or abs(self._clock() - self.record.seen) >= SIGN_OF_LIFE * 1e9:
                 await self.breathe()
 
     async def breathe(self) -> None:
@@ -174,12 +170,12 @@ class Lifecycle:
 
     async def compared(self, ahead: int) -> None:
         """Records by how many nanoseconds this machine's clock is ahead of Spanner's."""
-        if abs(ahead - self._record.clock_ahead) >= SECOND:
+        if abs(ahead - self.record.clock_ahead) >= SECOND:
             await self._write(lambda record: replace(record, clock_ahead=ahead))
 
     async def limits(self, max_bytes: int) -> None:
         """Records the size of the spool at which the daemon waits for its consumers."""
-        if max_bytes != self._record.max_bytes:
+        if max_bytes != self.record.max_bytes:
             await self._write(lambda record: replace(record, max_bytes=max_bytes))
 
     async def drain(self, reader: Stoppable, *, reason: str) -> None:

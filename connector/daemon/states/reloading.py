@@ -44,12 +44,15 @@ class Reloads:
         life: the daemon's states.
         metrics: of the daemon.
         on_reload: applies it to what runs beside the reader.
+
+    Attributes:
+        config: the configuration as it is now.
     """
 
     def __init__(
         self, config: Config, spool: Spool, life: Lifecycle, metrics: ReaderMetrics, on_reload: OnReload
     ) -> None:
-        self._config = config
+        self.config = config
         self._spool = spool
         self._life = life
         self._metrics = metrics
@@ -60,11 +63,6 @@ class Reloads:
         self._unused.set()
         self._is_settled = asyncio.Event()
         self._is_settled.set()
-
-    @property
-    def config(self) -> Config:
-        """The configuration as it is now."""
-        return self._config
 
     async def taken(self, stream: OpenStream) -> tuple[Config, OpenStream]:
         """The configuration for the next reader, and the stream with its options, once no change is being applied.
@@ -78,9 +76,9 @@ class Reloads:
             await self._is_settled.wait()
         self._unused.clear()
         self._stream = self._stream or stream
-        if self._stream.config != self._config.source:
-            self._stream = await reconfigured(self._stream, self._config.source)
-        return self._config, self._stream
+        if self._stream.config != self.config.source:
+            self._stream = await reconfigured(self._stream, self.config.source)
+        return self.config, self._stream
 
     @asynccontextmanager
     async def draining(self, reader: Stoppable) -> AsyncIterator[None]:
@@ -115,13 +113,13 @@ class Reloads:
 
     async def _answered(self, request: ReloadRequest) -> ReloadAnswer:
         """Does what a request wants, and returns the answer."""
-        answer = ReloadAnswer(request=request.id, answered=time.time_ns(), config=absolute(self._config.file))
-        after = await tried_in_thread(SpannerCdcError, self._config.again)
+        answer = ReloadAnswer(request=request.id, answered=time.time_ns(), config=absolute(self.config.file))
+        after = await tried_in_thread(SpannerCdcError, self.config.again)
         if isinstance(after, SpannerCdcError):
             faults = after.errors if isinstance(after, ConfigurationError) else [str(after)]
             _log.warning("the edited configuration is invalid, and not reloaded", faults="; ".join(faults))
             return answer.model_copy(update={"faults": faults})
-        found = outcomes(self._config, after)
+        found = outcomes(self.config, after)
         answer = answer.model_copy(update={"options": {name: str(outcome) for name, outcome in found.items()}})
         if left := [name for name, outcome in found.items() if outcome is not Outcome.APPLIED]:
             _log.warning(
@@ -142,7 +140,7 @@ class Reloads:
                 self._wanted.set()
                 await self._unused.wait()
                 self._wanted.clear()
-            self._config = after
+            self.config = after
             self._metrics.max_bytes = after.spool.max_bytes
             await self._life.limits(after.spool.max_bytes)
             warnings = await self._reconfigured() if is_read_with else []
@@ -161,7 +159,7 @@ class Reloads:
         """Gives the stream the new options; returns warnings. Before it is open the next reader's start does that."""
         if self._stream is None:
             return []
-        before, self._stream = self._stream, await reconfigured(self._stream, self._config.source)
+        before, self._stream = self._stream, await reconfigured(self._stream, self.config.source)
         if before.config.tables == self._stream.config.tables:
             return []
         self._stream.warn_of_tables()

@@ -4,37 +4,28 @@ What is left of it, and the alarm that it runs out, go by it: of a period that w
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from connector.core.health.states import RetentionPeriod
 from connector.daemon.states.daemon import Lifecycle
 from connector.errors import SpannerCdcError
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_background
 
 _INTERVAL = 60.0
 """Seconds between two looks."""
 
 
-@asynccontextmanager
-async def retention_followed(
+async def follow_retention(
     life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod | None]]
-) -> AsyncIterator[None]:
-    """Requests the period each minute while the context is open.
+) -> None:
+    """Requests the period each minute until it is cancelled.
 
     Args:
         life: records it.
         metrics: of the daemon.
         request: requests the period; None if it is not known now.
     """
-    async with in_background(_follow(life, metrics, request), name="retention"):
-        yield
-
-
-async def _follow(
-    life: Lifecycle, metrics: ReaderMetrics, request: Callable[[], Awaitable[RetentionPeriod | None]]
-) -> None:
     while True:
         await asyncio.sleep(_INTERVAL)
         # The queries meet Spanner's errors, too; a period in an unknown form must not end this for good.

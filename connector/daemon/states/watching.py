@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from connector.daemon.states.daemon import Lifecycle
@@ -13,7 +12,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_background, in_thread
+from connector.threads import in_thread
 
 INTERVAL = 10.0
 """Seconds between two looks."""
@@ -31,21 +30,15 @@ class _Fault(NamedTuple):
     message: str
 
 
-@asynccontextmanager
-async def watching(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None]:
-    """Raises alarms while the context is open, whether the daemon reads or is paused.
+async def watch(life: Lifecycle, spool: Spool, metrics: ReaderMetrics) -> None:
+    """Raises alarms until it is cancelled, whether the daemon reads or is paused.
 
     Args:
         life: the daemon's states, which keep the events.
         spool: its spool.
         metrics: of the daemon.
     """
-    async with in_background(_watch(life, ConsumerStates(spool), metrics), name="alarms"):
-        yield
-
-
-async def _watch(life: Lifecycle, consumers: ConsumerStates, metrics: ReaderMetrics) -> None:
-    tables = _TableFaults(life.errors)
+    consumers, tables = ConsumerStates(spool), _TableFaults(life.errors)
     while True:
         await in_thread(consumers.read)
         started, ended = metrics.alarms.changes(raised(metrics, consumers), time.time_ns())

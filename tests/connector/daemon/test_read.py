@@ -30,7 +30,7 @@ from connector.spool.reading import Spool
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_thread
+from connector.threads import in_background, in_thread
 from tests.connector.daemon.sink_runs import Runs, in_a_loop, until
 
 
@@ -150,7 +150,7 @@ async def test_a_retention_period_that_is_altered_while_the_daemon_runs_is_follo
     metrics.retention = 7 * day
     async with living(spool, StopRequest(drain_timeout=SECOND)) as life:
         await life.retains(RetentionPeriod(7 * day, is_default=True))
-        async with retention.retention_followed(life, metrics, request):
+        async with in_background(retention.follow_retention(life, metrics, request), name="retention"):
             await until(lambda: metrics.retention == day)
         assert facts_of(spool, 0, 0).state.retention == life.record.retention == RetentionPeriod(day)
 

@@ -16,11 +16,10 @@ from connector.core.health.states import END_REACHED, NEVER, RetentionPeriod, St
 from connector.core.schemas import TableSchema
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.read import read
-from connector.daemon.states import daemon, sink_reports
-from connector.daemon.states import watching as watching_module
+from connector.daemon.states import daemon, sink_reports, watching
 from connector.daemon.states.daemon import Lifecycle, living
 from connector.daemon.states.report import kept_by, objects_report, status_of, status_text
-from connector.daemon.states.watching import _TableFaults, watching
+from connector.daemon.states.watching import _TableFaults
 from connector.errors import SpoolError, StreamError
 from connector.reader.stopping import StopRequest
 from connector.spool.lifecycle import (
@@ -42,6 +41,7 @@ from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.exporter import figures
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_background
 from tests.connector.builders import AT
 from tests.connector.spool.sealing import NAME, NOW, SINGERS, pruned_whenever_read, sealed, writer_of
 
@@ -231,7 +231,7 @@ def test_retention_that_runs_out_while_the_stream_is_paused_is_reported(
             reported.set()
 
         monkeypatch.setattr(life, "report", reporting)
-        async with watching(life, spool, metrics):
+        async with in_background(watching.watch(life, spool, metrics), name="alarms"):
             await reported.wait()
         (event,) = errors_of(spool)
         assert (event.code, event.severity) == ("retention_running_out", "ERROR")
@@ -245,7 +245,7 @@ def test_each_table_that_stops_is_an_error_of_its_own_also_while_another_is_stop
     """The alarm has one name for all tables: the second one was no event, and no event named a table."""
     spool, failed = Spool.at(tmp_path), {"table": "Lost", "state": "failed", "why": "no such column"}
     backfill = {"number": 1, "timestamp": "T", "why": "start", "lost": False, "tables": [failed]}
-    monkeypatch.setattr(watching_module, "INTERVAL", 0.01)
+    monkeypatch.setattr(watching, "INTERVAL", 0.01)
 
     async def reported(metrics: ReaderMetrics, *steps: dict[str, str]) -> list[str]:
         """The tables of which errors are reported while sinks have stopped some, one step after another."""
@@ -259,7 +259,7 @@ def test_each_table_that_stops_is_an_error_of_its_own_also_while_another_is_stop
 
         monkeypatch.setattr(life, "report", reporting)
         metrics.state = lambda: life.record
-        async with watching(life, spool, metrics):
+        async with in_background(watching.watch(life, spool, metrics), name="alarms"):
             for stopped in steps:
                 metrics.reported({"sink": NOTHING.model_copy(update={"stopped": stopped})})
                 found.append(await events.get())
