@@ -22,9 +22,9 @@ async def in_background(work: Coroutine[object, object, None], name: str) -> Asy
 
 
 async def first_of(
-    tasks: Collection[asyncio.Task[T]], *events: Coroutine[object, object, object], within: float | None = None
+    *events: Coroutine[object, object, object], tasks: Collection[asyncio.Task[T]] = (), within: float | None = None
 ) -> set[asyncio.Task[T]]:
-    """Waits until a task has ended, an event has happened, or seconds have passed; returns the tasks that have ended.
+    """Waits until an event has happened, a task has ended, or seconds have passed; returns the tasks that have ended.
 
     The waiting for events is cancelled then, and the tasks run on.
     """

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 
 from connector.api.checkpoint import Checkpoint
 from connector.api.epochs import Epoch
@@ -14,7 +14,7 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log
 from connector.spool import consumers, reading
 from connector.spool.destinations import check_not_a_sink
-from connector.threads import in_thread, to_its_end, tried_in_thread
+from connector.threads import first_of, in_thread, to_its_end, tried_in_thread
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks for a new epoch, at least."""
@@ -102,9 +102,7 @@ class SpoolConsumer:
         return not follow
 
     async def _pause(self, stop: Stop) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(self._spool.storage.poll_interval, _POLL_INTERVAL)):
-                await stop.wait()
+        await first_of(stop.wait(), within=max(self._spool.storage.poll_interval, _POLL_INTERVAL))
 
     def _start(self, text: str | None) -> Checkpoint | None:
         """Registers the consumer at the sink's checkpoint, so that the epochs after it are kept from then on.

@@ -4,7 +4,6 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.spool.destinations import Destination, check_destination
 from connector.spool.reading import Spool
-from connector.spool.storage.locations import absolute
 
 
 def destination_of(config: Config) -> Destination:
@@ -20,4 +19,4 @@ def check_kept(config: Config) -> None:
         ConfigurationError: it may not: see :func:`connector.spool.destinations.check_destination`.
         SpoolError: the spool cannot be read.
     """
-    check_destination(Spool.at(absolute(config.spool.path)), config.sink.name, destination_of(config))
+    check_destination(Spool.at(config.spool.path), config.sink.name, destination_of(config))

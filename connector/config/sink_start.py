@@ -16,7 +16,6 @@ from connector.errors import ConfigurationError, SpoolError
 from connector.spool.consumers import find, record, withdraw
 from connector.spool.reading import Spool
 from connector.spool.sink_start import SinkStart, start_of_sink, write_start
-from connector.spool.storage.locations import absolute
 
 _NOW = "now"
 
@@ -28,7 +27,7 @@ def check_start(config: Config) -> None:
         ConfigurationError: it does not, and the sink is new.
         SpoolError: the spool cannot be read.
     """
-    spool = Spool.at(absolute(config.spool.path))
+    spool = Spool.at(config.spool.path)
     if spool.storage.exists("spool.json") and find(spool, config.sink.name) is None:
         decided(spool, config.sink.start, by_minute=starts_by_minute(config))
 

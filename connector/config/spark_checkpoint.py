@@ -56,7 +56,7 @@ def check_checkpoint(config: Config, *, of_copies: bool = False) -> None:
     offset = _newest_offset(config, folder)
     if offset is None or not offset.spool:
         return
-    spool = Spool.at(absolute(config.spool.path))
+    spool = Spool.at(config.spool.path)
     if found := _contradiction(spool, offset):
         line = (
             f"spark.checkpoint: {folder} is of spool {offset.spool}, up to its epoch {offset.epoch}, but {found}. Put"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from connector.check.backfilled_tables import conditions_of, conditions_of_continued
 from connector.check.starts import start_after
@@ -14,7 +15,7 @@ from connector.daemon.backfill_requests import Requests
 from connector.log import Log
 from connector.process import cores
 from connector.reader.change_stream import OpenStream
-from connector.spanner.versions import RowVersions
+from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.backfill.documents import Backfill, Why
 from connector.spool.backfill.records import RecordedBackfill, backfills, check_not_continued, find, record
 from connector.spool.backfill.requests import withdraw_requests
@@ -42,6 +43,12 @@ class BackfillRecorder:
     stream: OpenStream
     versions: RowVersions
     requests: Requests
+
+    @classmethod
+    async def of(cls, spool: Spool, header: SpoolHeader, stream: OpenStream) -> Self:
+        """The recorder of a stream, which asks Spanner how long it keeps versions of rows."""
+        versions = await row_versions(stream.client, stream.dialect)
+        return cls(spool, header, stream, versions, Requests.of(stream))
 
     def first(self, tables: list[TableSchema], *, after: int, why: Why) -> Backfill:
         """Records a backfill that continues no other, with the configured conditions; see :meth:`record`.

@@ -13,13 +13,11 @@ from connector.core.health.retries import BACKFILL, LASTING, Cause
 from connector.core.schemas import TableSchema
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfill_recorder import BackfillRecorder
-from connector.daemon.backfill_requests import Requests
 from connector.daemon.sink_process import Patience
 from connector.errors import ConfigurationError, SpannerCdcError
 from connector.log import Log
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
-from connector.spanner.versions import row_versions
 from connector.spool.backfill.completeness import tables_without_backfill
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_of
@@ -132,7 +130,7 @@ class BackfillsOfRun:
         """
         if self._interval is None:
             self._mended()
-        ended = await first_of(running, self._news.wait(), within=self._interval)
+        ended = await first_of(self._news.wait(), tasks=running, within=self._interval)
         if not (ended or self._news.is_set() or self._is_finished):
             await self._fill_new_tables()
         self._news.clear()
@@ -211,8 +209,7 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         tables = new_tables(tables_of(stream), header, known)
         if not tables:
             return None
-        versions = await row_versions(stream.client, stream.dialect)
-        recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
+        recorder = await BackfillRecorder.of(spool, header, stream)
         return await in_thread(recorder.first, tables, after=len(known), why="command")
 
 

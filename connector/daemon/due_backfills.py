@@ -143,17 +143,22 @@ def header_for_backfill(spool: Spool, config: Config, stream: OpenStream) -> Spo
             [f"source.start: a backfill decides where a new spool starts; leave it at now, not {config.source.start}"]
         )
     with sole_writer(spool):
-        return initialize(
-            spool,
-            config.source.name,
-            start_after(stream.now),
-            config.source.start,
-            stream.stream.tables,
-            default_schema=stream.source.default_schema,
-            placements=stream.placements,
-            columns=config.source.rules_fingerprint,
-            before=before,
-        )
+        return new_header(spool, stream, start_after(stream.now), before)
+
+
+def new_header(spool: Spool, stream: OpenStream, start: int, before: bytes | None) -> SpoolHeader:
+    """Writes the header of a spool for a stream that begins at ``start``; arguments as of :func:`initialize`."""
+    return initialize(
+        spool,
+        stream.config.name,
+        start,
+        stream.config.start,
+        stream.stream.tables,
+        default_schema=stream.source.default_schema,
+        placements=stream.placements,
+        columns=stream.config.rules_fingerprint,
+        before=before,
+    )
 
 
 def log_stopped(one: RecordedBackfill) -> None:

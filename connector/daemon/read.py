@@ -17,8 +17,7 @@ from connector.config.sections import SourceConfig
 from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.backfill_recorder import BackfillRecorder
-from connector.daemon.backfill_requests import Requests
-from connector.daemon.due_backfills import due_at_start, interrupted_repairs
+from connector.daemon.due_backfills import due_at_start, interrupted_repairs, new_header
 from connector.daemon.spool_sink import SpoolSink
 from connector.daemon.states.clock import compare_clocks
 from connector.daemon.states.daemon import living
@@ -35,7 +34,6 @@ from connector.reader.read_state import Range
 from connector.reader.starting import lost_placement, lost_range
 from connector.reader.stopping import StopRequest
 from connector.spanner.discovery import current_timestamp
-from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.excluded_tables import keep_patterns
 from connector.spool.backfill.records import withdraw
@@ -44,7 +42,7 @@ from connector.spool.late_store import with_announced_late
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.second_daemon import sole_daemon
 from connector.spool.storage.store import contents
-from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint, initialize
+from connector.spool.writing import ResumePoint, SpoolWriter, checkpoint
 from connector.telemetry.health import holder, own_retries
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.progress import reporting
@@ -207,8 +205,7 @@ async def _with_backfill(
         for document in await in_thread(interrupted_repairs, start.spool):
             on_backfill(document)
         return
-    versions = await row_versions(stream.client, stream.dialect)
-    recorder = BackfillRecorder(start.spool, start.header, stream, versions, Requests.of(stream))
+    recorder = await BackfillRecorder.of(start.spool, start.header, stream)
     for document in await in_thread(due_at_start, recorder):
         on_backfill(document)
 
@@ -247,17 +244,7 @@ async def _header(spool: Spool, stream: OpenStream, config: SourceConfig, end: i
     start = await start_of_spool(spool, stream, config, end)
     if start is None:
         return spool.header()
-    return initialize(
-        spool,
-        config.name,
-        start,
-        config.start,
-        stream.stream.tables,
-        default_schema=stream.source.default_schema,
-        placements=stream.placements,
-        columns=config.rules_fingerprint,
-        before=before,
-    )
+    return new_header(spool, stream, start, before)
 
 
 def _checkpoint(spool: Spool, header: SpoolHeader) -> ResumePoint:

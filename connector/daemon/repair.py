@@ -13,7 +13,6 @@ from connector.config.loading import Config
 from connector.daemon.backfill import BackfillOptions, check_rejected, delivered
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.backfill_report import rejected
-from connector.daemon.backfill_requests import Requests
 from connector.errors import ConfigurationError, SpoolError
 from connector.log import Log, terminal
 from connector.proof.verify.differing_keys import DifferingKeys
@@ -21,13 +20,11 @@ from connector.proof.verify.repairing import RepairFiller, StoppedError
 from connector.proof.verify.report import RepairReport, VerifyReport
 from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
-from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.equal_tables import keep_equal
 from connector.spool.backfill.records import RecordedBackfill, backfills, find, record, unfinished_of, withdraw
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, stopped_by
-from connector.spool.storage.locations import absolute
 from connector.spool.writing import sole_writer
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_thread
@@ -48,7 +45,7 @@ async def finish_earlier(config: Config, path: Path, stop: StopRequest) -> None:
         SpoolMismatchError: the spool holds another change stream, or is written with other rules for columns.
         SpannerCdcError: one clear line.
     """
-    spool = Spool.at(absolute(config.spool.path))
+    spool = Spool.at(config.spool.path)
     with suppress(FileNotFoundError):
         await in_thread(spool.check_source, config.source.name, config.source.rules_fingerprint)
     await in_thread(withdraw, spool)
@@ -82,18 +79,17 @@ async def repair(config: Config, path: Path, stop: StopRequest, keys: DifferingK
         SinkFailedPermanentlyError: it is done, but it has stopped tables.
         SpannerCdcError: one clear line; what is recorded is delivered by the next run.
     """
-    spool = Spool.at(absolute(config.spool.path))
+    spool = Spool.at(config.spool.path)
     header = spool.check_source(config.source.name, config.source.rules_fingerprint)
     await in_thread(_check_stopped, spool, config.sink.name, keys)
     size = config.spool.max_bytes
     fill = RepairFiller(config.source, config.envelope.stream_name, keys, size, lambda: stop.requested).fill
     async with opened(config.source, started=True) as stream:
-        versions = await row_versions(stream.client, stream.dialect)
         tables = [table for table in stream.stream.tables if table.table in keys.tables]
         known = await in_thread(backfills, spool)
         if unfinished := unfinished_of(known):  # since the comparison began
             raise _not_finished(spool, unfinished[0])
-        recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
+        recorder = await BackfillRecorder.of(spool, header, stream)
         try:
             document = await in_thread(recorder.record, tables, after=len(known), why="repair", fill=fill)
         except StoppedError:  # nothing is left of it
@@ -131,7 +127,7 @@ def keep_equality(config: Config, report: VerifyReport) -> None:
     Raises:
         SpoolError: the record cannot be read or written.
     """
-    keep_equal(Spool.at(absolute(config.spool.path)), config.sink.name, report.equal_tables, report.timestamp)
+    keep_equal(Spool.at(config.spool.path), config.sink.name, report.equal_tables, report.timestamp)
 
 
 def _not_finished(spool: Spool, one: RecordedBackfill) -> ConfigurationError:
@@ -142,7 +138,7 @@ def _not_finished(spool: Spool, one: RecordedBackfill) -> ConfigurationError:
 async def _delivered(config: Config, path: Path, stop: StopRequest, document: Backfill) -> None:
     stop.reading = True
     options, metrics = BackfillOptions(), ReaderMetrics()
-    spool = Spool.at(absolute(config.spool.path))
+    spool = Spool.at(config.spool.path)
     try:
         await delivered(config, path, stop, document, options=options, metrics=metrics, screen=terminal())
     finally:

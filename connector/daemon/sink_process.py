@@ -210,7 +210,7 @@ class SinkProcess:
         self._stop.reading = True
         running = asyncio.create_task(self.run(), name=self._as.name)
         try:
-            await first_of({running}, self._stop.wait())
+            await first_of(self._stop.wait(), tasks={running})
             self.finish(again=False)
             await running
         finally:
@@ -273,7 +273,7 @@ class SinkProcess:
                 reason=ended.reason or "none given",
                 pause_s=pause,
             )
-            await first_of((), self._stop.wait(), self._given_up.wait(), within=pause)
+            await first_of(self._stop.wait(), self._given_up.wait(), within=pause)
             if self._is_over():
                 return
 
@@ -339,7 +339,7 @@ class SinkProcess:
         """Cuts the lifeline once :meth:`finish` is called; returns the exit code. Kills the process if cancelled."""
         ended = self._ended = asyncio.create_task(process.wait(), name="sink")
         try:
-            await first_of({ended}, self._is_last.wait(), self._is_replaced.wait())
+            await first_of(self._is_last.wait(), self._is_replaced.wait(), tasks={ended})
             if self._is_replaced.is_set() and not self._is_last.is_set():
                 await self._batch_finished(process, ended)
             else:
@@ -364,7 +364,7 @@ class SinkProcess:
 
     async def _drained(self, process: Process, ended: "asyncio.Task[int]") -> None:
         """Waits for the sink, whose lifeline is cut; it is terminated if it drains too long and that is limited."""
-        await first_of({ended}, self._stop.wait(), self._is_limited.wait())
+        await first_of(self._stop.wait(), self._is_limited.wait(), tasks={ended})
         await asyncio.wait({ended}, timeout=self._drain)
         if not ended.done():
             _log.warning(

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from connector.spool.retention.pruning import PRUNE_GRACE, Keeping
 from connector.spool.writing import SpoolWriter
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.spans import span
-from connector.threads import in_thread
+from connector.threads import first_of, in_thread
 
 PRUNE_INTERVAL = 1.0
 """Seconds between two prunings."""
@@ -111,9 +111,7 @@ class SpoolSink:
             if stopping.is_set():
                 return False
             self._warn_of_full_spool()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PRUNE_INTERVAL / 2):
-                    await stopping.wait()
+            await first_of(stopping.wait(), within=PRUNE_INTERVAL / 2)
         self._metrics.spool_bytes = self._retention.bytes
         return True
 

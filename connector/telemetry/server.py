@@ -33,7 +33,7 @@ from connector.telemetry.history import INTERVAL
 from connector.telemetry.listening import Connections, no_listening
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.status import Reporter
-from connector.threads import in_background
+from connector.threads import first_of, in_background
 
 _KEPT = 1.0
 """Seconds that an answer is served again before a new one is made."""
@@ -178,11 +178,7 @@ class _Server:
                 self._reporter.history.sample(self._metrics, time.time_ns())
                 await asyncio.to_thread(self._consumers.read)
             second += 1
-            try:
-                async with asyncio.timeout(1.0):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await first_of(self._stopping.wait(), within=1.0)
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._checked])

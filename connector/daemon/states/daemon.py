@@ -216,7 +216,7 @@ class Lifecycle:
         why = "`spanner-cdc pause` was run; `spanner-cdc resume CONFIG` continues"
         await self.enter(StreamState.PAUSED, reason=why)
         _log.warning("paused: nothing is read until `spanner-cdc resume`; Spanner's retention continues")
-        await first_of((), self._unwanted.wait(), stop.wait())
+        await first_of(self._unwanted.wait(), stop.wait())
         if stop.requested:
             return False
         stop.reading = False  # until it reads, a signal ends it at once, as at every start

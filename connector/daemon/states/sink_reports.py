@@ -9,7 +9,7 @@ from connector.errors import SpoolError
 from connector.spool.reading import Spool
 from connector.spool.sink_report import reports_of
 from connector.telemetry.metrics import ReaderMetrics
-from connector.threads import in_background
+from connector.threads import first_of, in_background
 
 INTERVAL = 1.0
 """Seconds between two looks."""
@@ -46,7 +46,5 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
 
     looked = asyncio.Event()
     async with in_background(keep_collecting(), name="sink reports"):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await looked.wait()
+        await first_of(looked.wait(), within=_PATIENCE)
         yield

@@ -256,6 +256,7 @@ def test_a_spool_that_a_backfill_creates_is_of_the_placements_that_are_read(
         placements=placements,
         stream=SimpleNamespace(tables=()),
         source=SimpleNamespace(default_schema="d"),
+        config=config.source,
     )
     spool = Spool.at(tmp_path)
     header = header_for_backfill(spool, config, stream)
