@@ -5,9 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import partial, wraps
 from typing import NoReturn
 
 import click
@@ -31,13 +30,6 @@ _THREADS_TIMEOUT = 1.0
 PRIORITY = click.Choice(["low", "medium", "high"])
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
-    """The values of the options that every command has."""
-
-    verbose: bool
-
-
 Command = Callable[..., None]
 
 
@@ -57,21 +49,20 @@ class SuggestingGroup(click.Group):
 
 
 def common_options(command: Command) -> Command:
-    """Adds the options that every command has, passed to it as ``common``, and prints its errors."""
+    """Adds the options that every command has, and prints its errors."""
 
+    @wraps(command)
     def wrapped(*, log_format: str, verbose: bool, emulator_host: str | None, **options: object) -> None:
         log.configure(json=log_format == "json", verbose=verbose, named=partial(with_paths, **given_paths()))
         if emulator_host:  # for what is loaded here, and for the processes that are started
             os.environ[EMULATOR_HOST] = emulator_host
         try:
             with extras_named(f"spanner-cdc {click.get_current_context().info_name}"):
-                command(common=Common(verbose), **options)
+                command(**options)
         except Exception as error:  # noqa: BLE001 - an unexpected error is printed as one line, too
             line, code = line_and_exit_code(error)
             fail(with_paths(as_typed(line, _typed_options()), **given_paths()), code, verbose=verbose)
 
-    wrapped.__doc__ = command.__doc__
-    wrapped.__name__ = command.__name__
     for option in (
         click.option(
             "--log-format",
@@ -84,6 +75,11 @@ def common_options(command: Command) -> Command:
     ):
         wrapped = option(wrapped)
     return wrapped
+
+
+def is_verbose() -> bool:
+    """True if the command was given ``--verbose``."""
+    return bool(click.get_current_context().params["verbose"])
 
 
 def _typed_options() -> list[str]:
@@ -148,6 +144,7 @@ def database_options(command: Command) -> Command:
 def server_options(command: Command) -> Command:
     """Adds the options that name a server and an instance, passed by the names that the section ``source`` has."""
 
+    @wraps(command)
     def wrapped(
         *,
         edition: str,
@@ -163,9 +160,6 @@ def server_options(command: Command) -> Command:
         server = {"edition": edition, "tls": given if given or tls else None, "token_file": token_file}
         command(**server, **options)
 
-    wrapped.__doc__ = command.__doc__
-    wrapped.__name__ = command.__name__
-    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]  # click's
     for option in (
         click.option("--token-file", metavar="FILE", help="Token of a user of Spanner Omni."),
         click.option("--tls-key", metavar="FILE", help="Private key of that certificate."),

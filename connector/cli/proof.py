@@ -15,7 +15,6 @@ from connector.check.offline import refuse
 from connector.cli.common import (
     INTERRUPTED,
     PRIORITY,
-    Common,
     common_options,
     print_report,
     until_stopped,
@@ -45,7 +44,7 @@ _AUDIT_DRAIN = 30 * SECOND
 @click.option("--endpoint", help="Regional or private endpoint of Spanner.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def audit_command(*, common: Common, target: str, as_json: bool, **options: str) -> None:
+def audit_command(*, target: str, as_json: bool, **options: str) -> None:
     """Compares a spool with its change stream.
 
     Reads a past range of the change stream again and compares it with the spool at PATH, or the one of CONFIG,
@@ -80,7 +79,6 @@ def audit_command(*, common: Common, target: str, as_json: bool, **options: str)
 @common_options
 def verify_command(
     *,
-    common: Common,
     config: Path,
     at: str | None,
     against: str | None,

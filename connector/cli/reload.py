@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from connector.check.needs import sections_of
-from connector.cli.common import Common, common_options, put
+from connector.cli.common import common_options, put
 from connector.config.loading import load
 from connector.config.reloading.fields import Outcome
 from connector.core.health.states import ALIVE
@@ -32,7 +32,7 @@ PATIENCE = 300.0
 @click.command("reload")
 @click.argument("config", type=click.Path(path_type=Path))
 @common_options
-def reload_command(*, common: Common, config: Path) -> None:
+def reload_command(*, config: Path) -> None:
     """Applies an edited CONFIG to the daemon that runs with it, without a restart.
 
     The daemon reads its own file again, and this waits for its answer. It applies all that differs, or nothing: if an

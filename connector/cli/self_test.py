@@ -5,7 +5,7 @@ import sys
 import click
 
 from connector.cli import sink_commands as dead_letters
-from connector.cli.common import Common, common_options, server_options
+from connector.cli.common import common_options, server_options
 
 
 @click.command("self-test")
@@ -29,9 +29,7 @@ from connector.cli.common import Common, common_options, server_options
 @click.option("--bigquery-grpc-endpoint", help="An emulator's address for rows.", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for support.")
 @common_options
-def self_test_command(
-    *, common: Common, tls: dict[str, str] | None, as_json: bool, without_spark: bool, **options: object
-) -> None:
+def self_test_command(*, tls: dict[str, str] | None, as_json: bool, without_spark: bool, **options: object) -> None:
     """Tries everything on a real Spanner, and deletes what it made.
 
     Makes a small database with change streams, writes, reads, replicates into each sink that is named, compares row by

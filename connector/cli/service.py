@@ -16,9 +16,10 @@ from connector.check.needs import NEEDS, needs_of, sections_of
 from connector.check.offline import refuse
 from connector.check.owners import other_owners
 from connector.cli.common import (
-    Common,
+    PRIORITY,
     common_options,
     fail,
+    is_verbose,
     put,
     until_stopped,
 )
@@ -39,7 +40,7 @@ _log = Log(__name__)
 @click.option("--stdin-lifeline", is_flag=True, help="Drain and exit when standard input ends.", hidden=True)
 @click.option("--until-now", is_flag=True, help="Read up to Spanner's clock of the start, and exit.", hidden=True)
 @common_options
-def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_now: bool) -> None:
+def read_command(*, config: Path, stdin_lifeline: bool, until_now: bool) -> None:
     """Runs the daemon: reads the change stream of CONFIG into its spool."""
     from connector.daemon.read import read
 
@@ -53,14 +54,14 @@ def read_command(*, common: Common, config: Path, stdin_lifeline: bool, until_no
     except SpoolInUseError as error:
         if not stdin_lifeline:
             raise
-        fail(str(error), TRANSIENT, verbose=common.verbose)  # the daemon of a killed Spark query soon ends
+        fail(str(error), TRANSIENT, verbose=is_verbose())  # the daemon of a killed Spark query soon ends
 
 
 @click.command("run")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--sink-only", is_flag=True, help="Only deliver: another process reads into the spool.")
 @common_options
-def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
+def run_command(*, config: Path, sink_only: bool) -> None:
     """Runs the daemon and the Spark sink of CONFIG as one service."""
     for owner in other_owners():
         _log.warning("a package's name is taken twice", what=owner)
@@ -91,16 +92,11 @@ def run_command(*, common: Common, config: Path, sink_only: bool) -> None:
 @click.option("--restart", multiple=True, metavar="TABLE", help="Read this table from its first row; repeatable.")
 @click.option("--data-boost", is_flag=True, help="Read with Spanner's Data Boost, which does not load the instance.")
 @click.option(
-    "--rpc-priority",
-    type=click.Choice(["low", "medium", "high"]),
-    default="medium",
-    show_default=True,
-    help="Priority of the reads at Spanner.",
+    "--rpc-priority", type=PRIORITY, default="medium", show_default=True, help="Priority of the reads at Spanner."
 )
 @common_options
 def backfill_command(
     *,
-    common: Common,
     config: Path,
     stop: tuple[str, ...],
     resume: tuple[str, ...],
@@ -159,7 +155,7 @@ def _check_alone(*names: str) -> None:
     help="Check only what this command needs.",
 )
 @common_options
-def check_command(*, common: Common, config: Path, command: str) -> None:
+def check_command(*, config: Path, command: str) -> None:
     """Checks CONFIG and all that it points at.
 
     Prints every error at once; or warnings, and what the sink will need of its destination's quotas.

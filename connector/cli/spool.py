@@ -5,7 +5,7 @@ import time
 import click
 
 from connector.cli import spool_reports as reports
-from connector.cli.common import Common, common_options, print_report
+from connector.cli.common import common_options, print_report
 from connector.core.timestamps import format_rfc3339, parse
 from connector.daemon.states.report import spool_of
 from connector.errors import ConfigurationError
@@ -21,7 +21,7 @@ from connector.spool.reading import Spool
 @click.option("--forget", "forgotten", metavar="CONSUMER", help="Drop a consumer: no epoch is kept for it any more.")
 @click.option("--restart-at", metavar="TIMESTAMP", help="Record a gap up to this RFC 3339 timestamp.")
 @common_options
-def spool_command(*, common: Common, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
+def spool_command(*, path: str, as_json: bool, forgotten: str | None, restart_at: str | None) -> None:
     """Describes the spool at PATH, or the one of CONFIG.
 
     Prints the ranges, rows and bytes of its epochs, its gaps, and its consumers and their lag.

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from connector.cli.common import Common, common_options, given_paths, print_report, put
+from connector.cli.common import common_options, given_paths, print_report, put
 from connector.core.health.hints import with_paths
 from connector.core.health.states import ALIVE, StreamState
 from connector.daemon.states.report import kept_by, objects_report, spool_of, status_of, status_text
@@ -23,7 +23,7 @@ _POLL = 0.5
 @click.option("--objects", "with_objects", is_flag=True, help="List each table: its backfill, its changes, its errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def status_command(*, common: Common, target: str, with_errors: bool, with_objects: bool, as_json: bool) -> None:
+def status_command(*, target: str, with_errors: bool, with_objects: bool, as_json: bool) -> None:
     """Says how replication is: its state, how far behind it is, why, and what to do.
 
     Reads the spool at PATH, or the one of CONFIG, whether a daemon runs or not. The exit code is 1 if replication is
@@ -41,7 +41,7 @@ def status_command(*, common: Common, target: str, with_errors: bool, with_objec
 @click.argument("target", metavar="CONFIG|PATH")
 @click.option("--wait", "waits", is_flag=True, help="Return once the stream is paused.")
 @common_options
-def pause_command(*, common: Common, target: str, waits: bool) -> None:
+def pause_command(*, target: str, waits: bool) -> None:
     """Pauses the stream: what is complete is sealed and delivered, and nothing is read until it is resumed.
 
     The daemon stays; one that is started later reads nothing, either. Spanner's retention continues.
@@ -69,7 +69,7 @@ def _waited(spool: Spool) -> str:
 @click.command("resume")
 @click.argument("target", metavar="CONFIG|PATH")
 @common_options
-def resume_command(*, common: Common, target: str) -> None:
+def resume_command(*, target: str) -> None:
     """Resumes a stream that was paused: it continues from the last epoch."""
     spool, _ = spool_of(target)
     if not request_resume(spool):

@@ -8,9 +8,9 @@ import click
 
 from connector import log
 from connector.cli.common import (
-    Common,
     common_options,
     database_options,
+    is_verbose,
     print_report,
     until_stopped,
 )
@@ -51,7 +51,6 @@ from connector.reader.tail import tail
 @common_options
 def tail_command(
     *,
-    common: Common,
     envelope: str,
     tables: tuple[str, ...],
     excluded: tuple[str, ...],
@@ -92,11 +91,11 @@ def _position(text: str) -> Position:
 
 @click.command("serve")
 @common_options
-def serve_command(*, common: Common) -> None:
+def serve_command() -> None:
     """Gives OpenCDC records to a pipeline of Conduit, as a connector plugin that Conduit starts."""
     check_started_by_conduit(os.environ)
     os.environ[log.STYLE] = log.HCLOG  # first of all: go-plugin takes plain text for details, and Conduit drops those
-    log.configure(json=True, verbose=common.verbose or wants_details(os.environ))
+    log.configure(json=True, verbose=is_verbose() or wants_details(os.environ))
     check_connection(os.environ)
     asyncio.run(serve())
 
@@ -113,7 +112,7 @@ def serve_command(*, common: Common) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def discover_command(*, common: Common, as_json: bool, config: str | None, **source: object) -> None:
+def discover_command(*, as_json: bool, config: str | None, **source: object) -> None:
     """Lists the change streams of a database.
 
     With their options, the tables, columns and keys that they watch, and the types that they become in each sink.
