@@ -11,7 +11,7 @@ from connector.log import Log, draw
 _BAR = 20
 """Characters of the bar."""
 
-_REDRAW = 0.5
+REDRAW = 0.5
 """Seconds between two drawings."""
 
 LINE_INTERVAL = 10.0
@@ -47,7 +47,7 @@ class Progress:
         self._what = what
         self._screen = screen
         self._total = total
-        self._interval = interval if screen is None else _REDRAW
+        self._interval = interval if screen is None else REDRAW
         self._clock = clock
         self._started = self._shown = clock()
 

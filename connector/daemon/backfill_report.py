@@ -11,6 +11,7 @@ from connector.config.values import parse_duration
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.errors import SpoolError
 from connector.log import Log, draw
+from connector.progress import REDRAW
 from connector.progress import bar as share_drawn
 from connector.spool.backfill.completeness import incomplete_tables
 from connector.spool.backfill.documents import Backfill, BackfillProgress
@@ -22,8 +23,8 @@ from connector.threads import in_background
 Report = dict[str, Any]
 Line = dict[str, str | int | float]
 
-_INTERVAL, _REDRAW = 5.0, 0.5
-"""Seconds between two lines about the progress, and between two drawings of the bar."""
+_INTERVAL = 5.0
+"""Seconds between two lines about the progress."""
 
 _NAMED_TABLES = 5
 
@@ -189,7 +190,7 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
 
     async def keep_reporting() -> None:
         while True:
-            await asyncio.sleep(_INTERVAL if screen is None else _REDRAW)
+            await asyncio.sleep(_INTERVAL if screen is None else REDRAW)
             await report()
 
     try:

@@ -3,14 +3,13 @@
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from connector.check.backfilled_tables import tables_of
 from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.core.health.retries import BACKFILL, LASTING, Cause
-from connector.core.schemas import TableSchema
 from connector.daemon.backfill import BackfillOptions, delivered, log_failure
 from connector.daemon.backfill_recorder import BackfillRecorder
 from connector.daemon.sink_process import Patience
@@ -20,8 +19,8 @@ from connector.reader.change_stream import opened
 from connector.reader.stopping import StopRequest
 from connector.spool.backfill.completeness import tables_without_backfill
 from connector.spool.backfill.documents import Backfill
-from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_of
-from connector.spool.reading import Spool, SpoolHeader
+from connector.spool.backfill.records import backfills, unfinished_of
+from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import first_of, in_thread
 
@@ -206,17 +205,10 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         return None
     async with opened(config.source, started=True) as stream:
         header = await in_thread(spool.header)
-        tables = new_tables(tables_of(stream), header, known)
+        by_name = {table.table: table for table in tables_of(stream)}
+        new = tables_without_backfill(by_name, header, known)
+        tables = [table for name, table in by_name.items() if name in new]
         if not tables:
             return None
         recorder = await BackfillRecorder.of(spool, header, stream)
         return await in_thread(recorder.first, tables, after=len(known), why="command")
-
-
-def new_tables(
-    tables: Iterable[TableSchema], header: SpoolHeader, known: Iterable[RecordedBackfill]
-) -> list[TableSchema]:
-    """Those of some tables that :func:`connector.spool.backfill.completeness.tables_without_backfill` names. Pure."""
-    by_name = {table.table: table for table in tables}
-    new = tables_without_backfill(by_name, header, known)
-    return [table for name, table in by_name.items() if name in new]

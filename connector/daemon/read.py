@@ -84,17 +84,15 @@ MakesRangeReader = Callable[[RangeToRead], AbstractAsyncContextManager[RangeRead
 """Makes the reader of a range."""
 
 
-@asynccontextmanager
-async def in_process(what: RangeToRead) -> AsyncIterator[RangeReader]:
+def in_process(what: RangeToRead) -> AbstractAsyncContextManager[RangeReader]:
     """Reads in this process and its workers."""
-    async with what.stream.scheduler(
+    return what.stream.scheduler(
         what.span,
         what.sink,
         seal_interval=what.config.spool.seal_interval,
         metrics=what.metrics,
         late_records=what.sink,
-    ) as scheduler:
-        yield scheduler
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ class SinkProcess:
 
     async def _heal(self, before: int) -> None:
         """Ends the alarm of a process that fails, once the next one has made progress."""
-        while not await asyncio.to_thread(self._is_past, before):
+        while await asyncio.to_thread(self._progress) <= before:
             await asyncio.to_thread(self._report)
             await asyncio.sleep(_LOOK)
         self._healed()
@@ -299,9 +299,6 @@ class SinkProcess:
     def _report(self) -> None:
         if self._reporter is not None:
             self._reporter.look()
-
-    def _is_past(self, before: int) -> bool:
-        return self._progress() > before
 
     async def _is_whole(self) -> bool:
         """True if a process that has ended without an error, and says of nothing that it is left, was to end."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.core.timestamps import SECOND
-from connector.spool.sink_report import SinkReport
+from connector.spool.sink_report import NOTHING, SinkReport
 from connector.telemetry.latency import LatencyHistogram
 
 _EPOCHS = 4096
@@ -39,19 +39,13 @@ class SinkProgress:
     """The progress of a sink.
 
     Attributes:
-        batches: micro-batches with events, since the sink first ran on this spool.
-        events: events of these.
+        report: its newest report: micro-batches with events, since the sink first ran on this spool.
         bytes: bytes of memory of the records in the epochs, of those that this process has sealed.
-        last: the last epoch.
-        delivered_at: when the newest was delivered, in nanoseconds since 1970.
         latency: from a mod's commit until its micro-batch was delivered, of the same epochs.
     """
 
-    batches: int = 0
-    events: int = 0
+    report: SinkReport = NOTHING
     bytes: int = 0
-    last: int = 0
-    delivered_at: int = 0
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
 
@@ -97,8 +91,7 @@ class Deliveries:
 
     def _reported(self, sink: SinkProgress, report: SinkReport) -> None:
         for commits in self._commits:
-            if sink.last < commits.epoch <= report.last:
+            if sink.report.last < commits.epoch <= report.last:
                 sink.latency.observe((report.delivered_at - commits.timestamps) / SECOND, commits.mods)
                 sink.bytes += commits.bytes
-        sink.batches, sink.events = report.batches, report.events
-        sink.last, sink.delivered_at = report.last, report.delivered_at
+        sink.report = report

@@ -173,8 +173,8 @@ class _Collector:
         text = "Tables that are not complete at the newest published cut of a sink"
         yield _gauges("sink_incomplete_tables", text, "consumer", incomplete)
         sinks = self._metrics.deliveries.sinks.copy()
-        yield _counts("sink_batches", _BATCHES, "consumer", {name: sink.batches for name, sink in sinks.items()})
-        yield _counts("sink_events", _EVENTS, "consumer", {name: sink.events for name, sink in sinks.items()})
+        yield _counts("sink_batches", _BATCHES, "consumer", {name: sink.report.batches for name, sink in sinks.items()})
+        yield _counts("sink_events", _EVENTS, "consumer", {name: sink.report.events for name, sink in sinks.items()})
         yield _counts("sink_bytes", _BYTES, "consumer", {name: sink.bytes for name, sink in sinks.items()})
         text = "From a mod's commit in Spanner until a sink had delivered it"
         latency = HistogramMetricFamily("spanner_cdc_commit_to_sink_seconds", text, labels=["consumer"])

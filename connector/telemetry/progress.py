@@ -9,15 +9,12 @@ from typing import TextIO
 
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.log import Log, draw
-from connector.progress import bar
+from connector.progress import REDRAW, bar
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_background
 
 INTERVAL = 60.0
 """Seconds between two lines of a log."""
-
-_REDRAW = 0.5
-"""Seconds between two drawings on a terminal."""
 
 _CAUGHT_UP = 30 * SECOND
 """The lag, in nanoseconds, below which a reader has caught up: a bar would show nothing."""
@@ -49,7 +46,7 @@ async def reporting(
 async def _report_on(metrics: ReaderMetrics, screen: TextIO | None, end: int | None) -> None:
     first = 0
     while True:
-        await asyncio.sleep(INTERVAL if screen is None else _REDRAW)
+        await asyncio.sleep(INTERVAL if screen is None else REDRAW)
         if screen is None:
             _report(metrics)
             continue

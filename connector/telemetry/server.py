@@ -48,7 +48,13 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+"""The file and the content type of each path of the page."""
+_JSON = "application/json"
 _OPEN = (*_PAGE, "/healthz", "/readyz")
 """Paths that need no token: the page has no data of its own, and probes of Kubernetes cannot send a secret."""
 
@@ -119,11 +125,12 @@ class _Server:
         self._metrics = metrics
         self._consumers = consumers
         folder = resources.files(__package__) / "page"
-        pages = {path: (folder / name).read_bytes() for path, name in _PAGE.items()}
-        self._bodies = {path: _Kept(partial(bytes, page)) for path, page in pages.items()} | {
-            "/metrics": _Kept(lambda: generate_latest(registry)),
-            "/api/status": _Kept(lambda: msgspec.json.encode(reporter.status())),
-            "/api/status/schema": _Kept(lambda: orjson.dumps(schema(), option=orjson.OPT_INDENT_2)),
+        self._answers = {
+            path: (kind, _Kept(partial(bytes, (folder / name).read_bytes()))) for path, (name, kind) in _PAGE.items()
+        } | {
+            "/metrics": (CONTENT_TYPE_LATEST, _Kept(lambda: generate_latest(registry))),
+            "/api/status": (_JSON, _Kept(lambda: msgspec.json.encode(reporter.status()))),
+            "/api/status/schema": (_JSON, _Kept(lambda: orjson.dumps(schema(), option=orjson.OPT_INDENT_2))),
         }
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="status", daemon=True)
         self._started = threading.Event()
@@ -185,7 +192,7 @@ class _Server:
         application.on_response_prepare.append(_harden)
         application.router.add_get("/healthz", self._health)
         application.router.add_get("/readyz", self._ready)
-        for path in self._bodies:
+        for path in self._answers:
             application.router.add_get(path, self._answer)
         return application
 
@@ -220,16 +227,8 @@ class _Server:
         return _verdict(reason if self._has_token(request) else reason and "not ready; the reason needs status.token")
 
     async def _answer(self, request: web.Request) -> web.Response:
-        kind = _KINDS.get(request.path, "application/json")
-        return web.Response(body=self._bodies[request.path].body(), headers={hdrs.CONTENT_TYPE: kind})
-
-
-_KINDS = {
-    "/": "text/html; charset=utf-8",
-    "/page.css": "text/css; charset=utf-8",
-    "/page.js": "text/javascript; charset=utf-8",
-    "/metrics": CONTENT_TYPE_LATEST,
-}
+        kind, kept = self._answers[request.path]
+        return web.Response(body=kept.body(), headers={hdrs.CONTENT_TYPE: kind})
 
 
 def _verdict(reason: str) -> web.Response:

@@ -174,7 +174,8 @@ def _consumer(one: ConsumerState, metrics: ReaderMetrics) -> document.ConsumerNo
         node.tables_incomplete_before = sorted(one.incomplete)
     sink = metrics.deliveries.sinks.get(one.name)
     if sink is not None:
-        node.batches, node.events, node.delivered_at = sink.batches, sink.events, _timestamp(sink.delivered_at)
+        node.batches, node.events = sink.report.batches, sink.report.events
+        node.delivered_at = _timestamp(sink.report.delivered_at)
     cut = metrics.cuts.get(one.name)
     if cut is not None:
         node.complete_up_to, node.incomplete_tables = format_rfc3339(cut.timestamp), cut.incomplete

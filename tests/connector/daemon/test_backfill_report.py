@@ -45,7 +45,7 @@ def test_on_a_terminal_the_bar_is_drawn_until_the_end_and_then_one_line_is_logge
 ) -> None:
     said: list[dict[str, object]] = []
     monkeypatch.setattr(Log, "info", lambda _, text, **fields: said.append(fields))
-    monkeypatch.setattr(backfill_report, "_REDRAW", 0.0)
+    monkeypatch.setattr(backfill_report, "REDRAW", 0.0)
     spool, header = spool_with_start(tmp_path)
     document = recorded(spool, header, "A")
     tables = (TableProgress(table="A", state="reading", partitions=1, planned=4, rows=1000, bytes=10**6),)

@@ -43,7 +43,7 @@ def test_each_mod_counts_from_its_commit_until_its_micro_batch_was_delivered() -
     deliveries.sealed(2, integers(START + 3 * SECOND), integers(1), 50)
     deliveries.reported({"files": NOTHING.delivered(1, 5, START + 5 * SECOND)})
     sink = deliveries.sinks["files"]
-    assert (sink.batches, sink.events, sink.bytes, sink.last) == (1, 5, 100, 1)
+    assert (sink.report.batches, sink.report.events, sink.bytes, sink.report.last) == (1, 5, 100, 1)
     assert (sink.latency.total, sink.latency.counts.sum()) == (2 * 5 + 3 * 4, 5)
 
 
@@ -60,7 +60,7 @@ def test_epochs_of_another_process_and_sinks_without_deliveries_are_not_counted(
     deliveries = Deliveries()
     deliveries.reported({"files": NOTHING.delivered(7, 3, START), "bigquery": NOTHING.after(3, 1, {})})
     assert deliveries.sinks.keys() == {"files"}
-    assert (deliveries.sinks["files"].events, deliveries.sinks["files"].bytes) == (3, 0)
+    assert (deliveries.sinks["files"].report.events, deliveries.sinks["files"].bytes) == (3, 0)
     assert not deliveries.sinks["files"].latency.counts.any()
 
 

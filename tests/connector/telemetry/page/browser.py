@@ -104,10 +104,11 @@ def served(status: dict[str, Any] | None, token: str = "", clicked: str = "", *,
             elif path == "/probe.js":
                 self._answer(200, "text/javascript", _PROBE)
             elif path in product._PAGE:
-                body = (folder / product._PAGE[path]).read_bytes()
+                name, kind = product._PAGE[path]
+                body = (folder / name).read_bytes()
                 if path == "/":
                     body = body.replace(b"</head>", probe + b"</head>")
-                self._answer(200, product._KINDS[path], body)
+                self._answer(200, kind, body)
             else:
                 self._answer(404, "text/plain", b"")
 
