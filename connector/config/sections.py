@@ -2,9 +2,10 @@
 
 import os
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -26,6 +27,9 @@ from connector.core.timestamps import SECOND
 from connector.process import EMULATOR_HOST
 from connector.spool.manifest import SourceName
 from connector.spool.storage.locations import absolute, checked, expanded, named, with_user_project
+
+PathText = Annotated[str, AfterValidator(checked)]
+"""A folder, or ``gs://bucket/prefix``."""
 
 _SWITCH = TypeAdapter(bool)
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -329,7 +333,7 @@ class SourceConfig(ServerOptions):
 class SpoolConfig(Section):
     """The place where epochs are kept, and the limit of their bytes."""
 
-    path: str = "./spool"
+    path: PathText = "./spool"
     """A local folder, or ``gs://bucket/prefix``."""
     user_project: str | None = None
     """The project that is billed for requests to the bucket, where the requester pays."""
@@ -346,11 +350,6 @@ class SpoolConfig(Section):
     @classmethod
     def _billed(cls, node: object) -> object:
         return with_user_project(node, ["path"])
-
-    @field_validator("path")
-    @classmethod
-    def _location(cls, value: str) -> str:
-        return checked(value)
 
 
 class EnvelopeConfig(Section):
@@ -373,17 +372,12 @@ class SparkConfig(Section):
 
     master: str = "local[*]"
     """The cluster of ``run``."""
-    checkpoint: str = "./checkpoint"
+    checkpoint: Annotated[str, AfterValidator(named)] = "./checkpoint"
     """The checkpoint of the sink's query; a local folder, or what Spark's file systems reach."""
     trigger: str = "1s"
     """The least time between the starts of two micro-batches; a shorter ``source.heartbeat`` is the default instead."""
     config: dict[str, str] = {}
     """Further options of Spark, by their names."""
-
-    @field_validator("checkpoint")
-    @classmethod
-    def _location(cls, value: str) -> str:
-        return named(value)
 
     @field_validator("config", mode="before")
     @classmethod

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from connector.config.sections import PathText
 from connector.config.sinks import SinkConfig
 from connector.config.values import Duration, Size
 from connector.core.timestamps import SECOND
-from connector.spool.storage.locations import checked
 
 CONSUMER = "files"
 """The name of the sink's consumer in the spool, unless ``sink.name`` says otherwise."""
@@ -21,7 +21,7 @@ class FilesConfig(SinkConfig):
     """Files in Datastream's layout."""
 
     type: Literal["files"] = "files"
-    path: str = "./events"
+    path: PathText = "./events"
     """A local folder, or ``gs://bucket/prefix``."""
     format: Literal["jsonl", "avro", "protobuf"] = "jsonl"
     """``avro`` needs the extra of that name; ``protobuf`` is for the OpenCDC envelope."""
@@ -44,11 +44,6 @@ class FilesConfig(SinkConfig):
     """Avro: arrays as JSON, or as Datastream's records of multidimensional arrays."""
 
     in_buckets: ClassVar[Sequence[str]] = ("path", "dead_letters")
-
-    @field_validator("path")
-    @classmethod
-    def _location(cls, value: str) -> str:
-        return checked(value)
 
     @field_validator("rotate_interval")
     @classmethod
