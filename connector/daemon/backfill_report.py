@@ -161,12 +161,6 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
     started = time.monotonic()
     first: BackfillProgress | None = None
 
-    def show(line: Line) -> None:
-        if screen is None:
-            _log.info(document.kind, action="backfill", number=number, **line)
-        else:
-            draw(screen, bar(line))
-
     async def report() -> None:
         nonlocal first, is_warned
         try:
@@ -176,7 +170,10 @@ async def reported(spool: Spool, document: Backfill, screen: TextIO | None = Non
         if one is not None:
             first = first or one.progress
             line = _line(one.progress, first, time.monotonic() - started)
-            show(line)
+            if screen is None:
+                _log.info(document.kind, action="backfill", number=number, **line)
+            else:
+                draw(screen, bar(line))
             left, kept = line["seconds_left"], (expires - time.time_ns()) // SECOND
             if not is_warned and isinstance(left, int) and left > kept:
                 is_warned = True

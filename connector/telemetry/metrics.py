@@ -31,10 +31,6 @@ class TableCount:
     bytes: int = 0
 
 
-def _starting() -> StateRecord:
-    return StateRecord(StreamState.STARTING, time.time_ns())
-
-
 @dataclass(slots=True)
 class ReaderMetrics:
     """Counters and gauges of one reader. Timestamps are Unix nanoseconds, sizes bytes.
@@ -109,7 +105,7 @@ class ReaderMetrics:
     seal_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     deliveries: Deliveries = field(default_factory=Deliveries)
     graph: Callable[[], Iterable[Partition]] = tuple
-    state: Callable[[], StateRecord] = _starting
+    state: Callable[[], StateRecord] = lambda: StateRecord(StreamState.STARTING, time.time_ns())
     errors: Callable[[], Iterable[ErrorEvent]] = tuple
     alarms: AlarmLog = field(default_factory=AlarmLog)
     failing: RetryLog = field(default_factory=RetryLog)

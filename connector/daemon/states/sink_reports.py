@@ -31,16 +31,13 @@ async def collecting(spool: Spool, metrics: ReaderMetrics) -> AsyncIterator[None
     """
     filled = BackfillStates(spool)
 
-    async def collect() -> None:
-        with suppress(SpoolError):
-            reports = await asyncio.to_thread(reports_of, spool)
-            metrics.backfills = await asyncio.to_thread(filled.current)
-            metrics.reported(reports, of_backfills=sum(one["dead_letters"] for one in metrics.backfills))
-
     async def keep_collecting() -> None:
         pause = INTERVAL * (_LOOKS_OF_A_BUCKET if spool.storage.rewrite_interval else 1)
         while True:
-            await collect()
+            with suppress(SpoolError):
+                reports = await asyncio.to_thread(reports_of, spool)
+                metrics.backfills = await asyncio.to_thread(filled.current)
+                metrics.reported(reports, of_backfills=sum(one["dead_letters"] for one in metrics.backfills))
             looked.set()
             await asyncio.sleep(pause)
 
