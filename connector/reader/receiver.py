@@ -58,14 +58,14 @@ class Receiver:
 
     def _receive_columns(self, token: str, changes: Changes) -> None:
         held, passed = self._buffer.add_all(token, changes, progress=self._graph[token].progress)
-        self._metrics.received(len(held), held.mods)
+        self._metrics.records += len(held)
         self._late.behind_watermark(token, passed.records() if len(passed) else ())
         self._prove_before(token, changes.last)
 
     def _receive_record(self, token: str, record: DataChangeRecord) -> None:
         timestamp, progress = record.commit_timestamp, self._graph[token].progress
         if self._buffer.add(token, record, progress=progress):
-            self._metrics.received(1, len(record.mods))
+            self._metrics.records += 1
         elif timestamp > progress:
             self._late.behind_watermark(token, [record])
         self._prove_before(token, timestamp)

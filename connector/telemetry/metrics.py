@@ -67,7 +67,6 @@ class ReaderMetrics:
     heartbeats: int = 0
     child_partitions: int = 0
     records: int = 0
-    mods: int = 0
     epochs: int = 0
     sealed_mods: int = 0
     incomplete_transactions: int = 0
@@ -165,11 +164,6 @@ class ReaderMetrics:
         """A query broke and is sent again: the gRPC code of the error, or another name of it."""
         self.retries += 1
         self.retries_by_code[code] += 1
-
-    def received(self, records: int, mods: int) -> None:
-        """Counts data change records that were new."""
-        self.records += records
-        self.mods += mods
 
     def sealed(self, epoch: SealedEpoch) -> None:
         """Counts an epoch that was delivered."""

@@ -59,8 +59,7 @@ class WindowTelemetry:
         metrics.epochs += 1
         metrics.queries += sum(report.queries for report in reports)
         metrics.retries += sum(report.retries for report in reports)
-        for report in reports:
-            metrics.received(report.records, report.mods)
+        metrics.records += sum(report.records for report in reports)
         metrics.sealed_mods += sum(found.tables.values())
         for table, mods in found.tables.items():
             metrics.tables.setdefault(table, TableCount()).mods += mods
