@@ -35,7 +35,7 @@ from connector.reader.stopping import StopRequest
 from connector.spanner.versions import row_versions
 from connector.spool.backfill.documents import Backfill
 from connector.spool.backfill.records import RecordedBackfill, backfills, find, spool_path, unfinished_of
-from connector.spool.consumers import find as find_consumer
+from connector.spool.consumers import done
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
 from connector.threads import in_background, in_thread
@@ -138,20 +138,19 @@ async def delivered(
 
     def progress() -> int:
         try:
-            consumer, one, sealed = find_consumer(own, config.sink.name), find(spool, number), own.latest()
+            delivered, one, sealed = done(own, config.sink.name), find(spool, number), own.latest()
         except SpoolError:
             return 0  # unknown progress counts as none
         read = sum(table.partitions for table in one.progress.tables) if one else 0
-        delivered = consumer.epoch if consumer else 0
         return halves.progress(delivered=delivered, read=read, is_idle=delivered >= sealed)
 
     def is_done() -> bool:
         """True if every row that is to be read is delivered; tables that were resumed meanwhile are read next."""
         with suppress(SpoolError):
-            consumer, one = find_consumer(own, config.sink.name), find(spool, number)
+            delivered, one = done(own, config.sink.name), find(spool, number)
             if one is None or not one.is_open or one.is_stopped:
                 return True
-            return not one.is_read and (consumer.epoch if consumer else 0) >= own.latest()
+            return not one.is_read and delivered >= own.latest()
         return False
 
     how = ["--rpc-priority", options.rpc_priority, *(["--data-boost"] if options.data_boost else [])]
