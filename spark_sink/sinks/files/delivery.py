@@ -68,9 +68,9 @@ class FileDelivery(Delivery):
             batch = StartedBatches(self._spool, self.consumer).at(first)
             begin, last = (batch.first, batch.last) if batch is not None else (first, first)
             if self._delivered.first is None:
-                self._delivered.first = begin
                 self._delivered.low = self._spool.manifest(begin).watermark_low
                 self._delivered.before = last_delivered(self._spool, self.consumer)
+                self._delivered.first = begin  # last: unless both are known, the repeated micro-batch looks again
             self._delivered.last = last
             written = (file_source.file_of(one) for one in reports if one.events)
             self._delivered.files.update((file.path, file) for file in written)

@@ -99,7 +99,7 @@ class Holding:
 
     def to_text(self) -> str:
         """The text of an option of the source."""
-        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
+        return orjson.dumps(self).decode()
 
     @classmethod
     def from_text(cls, text: str) -> "Holding":

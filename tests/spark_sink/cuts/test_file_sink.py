@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from connector.config import validated
 from connector.core.late_records import LateRecord
 from connector.core.timestamps import MINUTE, SECOND
+from connector.errors import SpoolError
 from connector.spool import consumers
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.equal_tables import keep_equal
@@ -18,6 +19,7 @@ from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.late_store import LateStore
 from connector.spool.sink_report import report_of
 from spark_sink.publishing import Publication
+from spark_sink.sinks.files import delivery as delivery_module
 from spark_sink.sinks.files.config import FilesConfig
 from spark_sink.sinks.files.delivery import FileDelivery, file_options_of
 from spark_sink.sinks.files.plan import FilesRoot
@@ -155,6 +157,30 @@ def test_the_last_look_of_a_run_writes_the_document_of_a_minute_that_ends_idly(
     Publication(process.delivery).complete(SPARK)
     assert [document.tables["Singers"].rows for document in documents(root).values()] == [1]
     assert not caplog.records
+
+
+def test_a_repeated_micro_batch_knows_what_came_before_it_though_it_was_not_read_at_first(
+    spool: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "out"
+    spool.seal(record(START + SECOND, [1]))
+    process = Process(spool, root, "0s")
+    process.run()
+    process.close()
+
+    def unread(*_: object) -> None:
+        raise SpoolError("the report cannot be read")
+
+    spool.seal(record(START + 2 * SECOND, [2]))
+    again = Process(spool, root, "0s")
+    with monkeypatch.context() as patched:
+        patched.setattr(delivery_module, "last_delivered", unread)
+        with pytest.raises(SpoolError):
+            again.run()
+    again.run()
+    again.close()
+    delivered = again.delivery._delivered
+    assert (delivered.first, delivered.low, delivered.before) == (2, START + SECOND, 1)
 
 
 @pytest.mark.parametrize("loss", ["gap", "late"])
