@@ -158,8 +158,9 @@ class Transport:
 
     async def close(self) -> None:
         """Ends all calls and closes all channels."""
-        for reading in (*self._pumps, *self._calls):  # before grpcio 1.83 closing a channel leaves its calls open
-            await reading.end()
+        for readings in (self._pumps, self._calls):
+            for reading in tuple(readings):  # before grpcio 1.83 closing a channel leaves its calls open
+                await reading.end()
         self._threads.shutdown()
         for pumped in self._pumped:
             pumped.channel.close()
