@@ -24,12 +24,12 @@ from typing import ClassVar, Generic, TypeVar
 from pydantic import field_validator, model_validator
 
 from connector.config.replicas import DatabaseCopy, Replica
-from connector.config.sections import EnvelopeConfig, PathText, Section, SourceConfig, SparkConfig
+from connector.config.sections import EnvelopeConfig, Section, SourceConfig, SparkConfig
 from connector.config.values import OLDEST, SinkStartText
 from connector.core.schemas import TableSchema
 from connector.errors import ConfigurationError
 from connector.spool.consumers import DEFAULT
-from connector.spool.storage.locations import with_user_project
+from connector.spool.storage.locations import checked, with_user_project
 
 GROUP = "spanner_cdc.sinks"
 BUILT_IN = "spark_sink.built_in"
@@ -55,7 +55,7 @@ class SinkConfig(Section):
     start: SinkStartText = OLDEST
     """The start while the spool has no record of the sink: ``oldest`` that is kept, ``now``, an offset from the newest
     epoch such as ``-2h``, or RFC 3339 in quotes."""
-    dead_letters: PathText = "./dead-letters"
+    dead_letters: str = "./dead-letters"
     """The store of rows that cannot be written: a folder, or ``gs://bucket/prefix``."""
     user_project: str | None = None
     """The project that is billed for requests to the sink's buckets, where the requester pays."""
@@ -75,6 +75,11 @@ class SinkConfig(Section):
     @classmethod
     def _billed(cls, node: object) -> object:
         return with_user_project(node, cls.in_buckets)
+
+    @field_validator("dead_letters")  # not by its type: a model that derives from this one may have another default
+    @classmethod
+    def _dead_letters_location(cls, value: str) -> str:
+        return checked(value)
 
     @field_validator("name")
     @classmethod

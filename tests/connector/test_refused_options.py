@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from connector.config.loading import load, validated
+from connector.config.sinks import SinkConfig
 from connector.errors import ConfigurationError
 
 SOURCE = {"project": "p", "instance": "in", "database": "d", "change_stream": "Everything"}
@@ -65,6 +67,16 @@ def test_an_empty_path_is_refused(sink: str, option: str) -> None:
         with pytest.raises(ConfigurationError) as raised:
             validated(node)
         assert str(raised.value) == f"{option}: it is empty: name a folder, or omit it"
+
+
+def test_a_sink_of_ones_own_with_other_dead_letters_by_default_refuses_an_empty_path_too() -> None:
+    class Own(SinkConfig):
+        type: str = "own"
+        dead_letters: str = "./rejected"
+
+    assert Own().dead_letters == "./rejected"
+    with pytest.raises(ValidationError, match="it is empty: name a folder, or omit it"):
+        Own(dead_letters="")
 
 
 @pytest.mark.parametrize(
