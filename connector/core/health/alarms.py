@@ -408,7 +408,6 @@ def _of_mended(facts: Facts) -> Iterator[Alarm]:
         hint = "Spanner broke a promise: the log has the transaction; run `spanner-cdc audit CONFIG`."
         yield Alarm("records_were_late", "WARNING", message, hint)
     if restarts.times and facts.now - restarts.at < _RECENTLY:
-        message = f"the sink was restarted {restarts.times} times, last at {format_rfc3339(restarts.at)}"
-        if why := restarts.why.rstrip("."):
-            message += f", after: {why}"
+        times, last, why = restarts.times, format_rfc3339(restarts.at), restarts.why.rstrip(".")
+        message = f"the sink was restarted {times} times, last at {last}" + (f", after: {why}" if why else "")
         yield Alarm("sink_restarted", "WARNING", message, "The log has more of it. It continues by itself.")
