@@ -160,11 +160,11 @@ def test_a_damaged_list_of_gaps_is_an_error(spool: Spool, text: bytes) -> None:
 
 @pytest.fixture
 def spoken(spool: Spool) -> Callable[..., tuple[int, str]]:
-    """Runs ``spanner-cdc spool PATH``: its exit code and what it said."""
+    """Runs ``spanner-cdc spool PATH``: its exit code, and what it said; JSON without what was logged beside."""
 
     def run(*options: str) -> tuple[int, str]:
         done = CliRunner().invoke(cli, ["spool", spool.path, *options])
-        return done.exit_code, done.output
+        return done.exit_code, done.stdout if "--json" in options else done.output
 
     return run
 
