@@ -24,7 +24,7 @@ from tests.forked import Forked, can_fork
 COMMAND = (sys.executable, "-m", "connector")
 Section = dict[str, object]
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds for which a test waits before it fails: far more than anything takes, also on a busy machine."""
 
 

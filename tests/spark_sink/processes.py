@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 
 def eventually(true: Callable[[], object], what: str, *, starts: int = 1) -> None:

@@ -16,7 +16,7 @@ from connector.spanner.transport import PUMPS, STREAMS_PER_CHANNEL, Take, Transp
 from tests.connector.spanner.streams import METHOD, Served, never, pump_threads, serving, write_all
 from tests.faults.link import linked
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 HEADERS = (("google-cloud-resource-prefix", "a database"),)
 
 

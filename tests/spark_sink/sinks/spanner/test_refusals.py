@@ -1,12 +1,13 @@
 """Refusals of Spanner: which rows become dead letters, and which words of a refusal decide it."""
 
 import pytest
+from tenacity import stop_after_attempt
 
 import spark_sink.sinks.spanner.writing.mutations
 from connector.config.address import DatabaseAddress
 from connector.errors import UnreachableError
 from connector.spanner.blocking import BlockingClient
-from spark_sink.sinks.spanner.writing import transactions
+from spark_sink.sinks.spanner.writing import retried_calls
 from spark_sink.sinks.spanner.writing.transactions import SinkTransactions
 from tests.integration.servers import MakeDatabase
 from tests.retried import noted_causes, still_retried
@@ -88,7 +89,7 @@ def test_rows_of_several_commits_may_exchange_unique_values(
 
 
 def test_a_transaction_that_is_done_again_names_the_database_and_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "_PATIENCE", 0.2)
+    monkeypatch.setattr(retried_calls, "stop_after_delay", lambda _: stop_after_attempt(3))
     causes = noted_causes(monkeypatch)
     nobody = "127.0.0.1:1"
     client = BlockingClient(DatabaseAddress("p", "i", "replica", None, nobody))

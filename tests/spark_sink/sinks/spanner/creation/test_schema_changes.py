@@ -11,6 +11,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from tenacity import stop_after_attempt
 
 from connector.config.address import DatabaseAddress
 from connector.core.dialects import GOOGLESQL
@@ -19,10 +20,11 @@ from connector.spanner import client
 from connector.spanner.blocking import BlockingClient
 from connector.spanner.relations import Relations
 from spark_sink.errors import PermanentError
-from spark_sink.sinks.spanner import creation, schema_changes
+from spark_sink.sinks.spanner import creation, destination_tables, schema_changes
 from spark_sink.sinks.spanner.creation import make_nullable
 from spark_sink.sinks.spanner.destination_tables import DestinationDatabase, awaited_destination
 from spark_sink.sinks.spanner.schema_changes import change_tables
+from spark_sink.sinks.spanner.writing import retried_calls
 from tests.retried import noted_causes, still_retried
 
 DONE, RUNNING = Operation(name="operations/1", done=True), Operation(name="operations/1")
@@ -84,7 +86,7 @@ def test_a_change_is_made_though_spanner_cannot_be_reached_for_a_while(port: tup
 def test_a_database_that_does_not_answer_for_long_is_an_error_that_a_restart_may_heal(
     port: tuple[grpc.Server, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_changes, "PATIENCE", 0.5)
+    monkeypatch.setattr(retried_calls, "stop_after_delay", lambda _: stop_after_attempt(3))
     causes = noted_causes(monkeypatch)
     with pytest.raises(UnreachableError, match=r"Spanner does not answer for projects/p/.*UNAVAILABLE"):
         changed(port, Admin([grpc.StatusCode.UNAVAILABLE]))
@@ -98,9 +100,10 @@ def test_a_destination_that_does_not_answer_is_asked_again_and_named_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client, "PATIENCE", 0.1)
+    monkeypatch.setattr(destination_tables, "stop_after_delay", lambda _: stop_after_attempt(2))
     causes = noted_causes(monkeypatch)
     with pytest.raises(UnreachableError):
-        awaited_destination(DatabaseAddress("p", "i", "d", None, "127.0.0.1:1"), patience=0.5)
+        awaited_destination(DatabaseAddress("p", "i", "d", None, "127.0.0.1:1"))
     assert causes
     assert all(cause.startswith("cannot write projects/p/instances/i/databases/d: no Spanner") for cause in causes)
     assert still_retried() == []
