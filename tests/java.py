@@ -26,6 +26,9 @@ Tests of Delta and Iceberg need more: the JVM then discards code and compiles it
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """Spark's launcher is a JVM with other classes, and would warn that it cannot use the archive."""
 
+_PATIENCE = 900
+"""Seconds for which the archive is waited for: a minute on a quiet machine, several beside other work."""
+
 
 def java_options() -> str:
     """The value of ``JDK_JAVA_OPTIONS``."""
@@ -49,8 +52,9 @@ def spark_home() -> str:
 
 
 def archive() -> None:
-    """Makes the archive; without it tests take longer, and do the same."""
+    """Makes the archive, or says on stderr that it was not; without it tests take longer, and do the same."""
     made = ARCHIVE.with_suffix(".new")
+    made.unlink(missing_ok=True)
     options = f"{_QUICK} {_SILENT} -Xlog:disable -XX:ArchiveClassesAtExit={made}"
     environment = os.environ | {
         "JDK_JAVA_OPTIONS": options,
@@ -58,7 +62,11 @@ def archive() -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     command = [sys.executable, "-c", "from tests.java import run_job; run_job()"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"no archive of Spark's classes was made within {_PATIENCE} seconds\n")
+        return
     if made.exists():
         made.replace(ARCHIVE)
     else:
