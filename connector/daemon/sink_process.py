@@ -181,16 +181,18 @@ class SinkProcess:
         self._is_limited = asyncio.Event()
         self._was_cut = False
         self._is_replaced = asyncio.Event()
-        self._ended: asyncio.Task[int] | None = None
+        self._is_away = asyncio.Event()
+        self._is_away.set()
 
     async def restart(self) -> None:
         """Has another process take over, which reads the configuration as it is now; returns once the first has ended.
 
-        That one finishes its micro-batch, for as long as a drain may take; else the next one delivers it.
+        That one finishes its micro-batch, for as long as a drain may take; else the next one delivers it. One that is
+        being started counts: it may have read the configuration by now.
         """
-        if self._ended is not None and not self._ended.done():
+        if not self._is_away.is_set():
             self._is_replaced.set()
-            await asyncio.wait({self._ended})
+            await self._is_away.wait()
 
     def finish(self, *, again: bool, limited: bool = False) -> None:
         """Cuts the lifeline: the sink delivers what is left.
@@ -315,6 +317,7 @@ class SinkProcess:
 
     async def _run_once(self) -> _Ended:
         reading, writing = os.pipe()
+        self._is_away.clear()
         try:
             try:
                 # Its own session: a Ctrl-C at the terminal must not reach it before the daemon has drained.
@@ -330,11 +333,12 @@ class SinkProcess:
             code = await self._supervised(process)
             return _Ended(code, *_read(reading))
         finally:
+            self._is_away.set()
             os.close(reading)
 
     async def _supervised(self, process: Process) -> int:
         """Cuts the lifeline once :meth:`finish` is called; returns the exit code. Kills the process if cancelled."""
-        ended = self._ended = asyncio.create_task(process.wait(), name="sink")
+        ended = asyncio.create_task(process.wait(), name="sink")
         try:
             await first_of(self._is_last.wait(), self._is_replaced.wait(), tasks={ended})
             if self._is_replaced.is_set() and not self._is_last.is_set():

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from asyncio.subprocess import Process
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
@@ -104,6 +105,33 @@ async def test_a_sink_that_does_not_end_for_a_restart_is_killed_after_as_long_as
     await until((tmp_path / "deaf").exists)
     await process.restart()
     await until(lambda: runs.number == 2 or running.done())
+    process.finish(again=True)
+    await running
+    assert (runs.number, runs.metrics.sink_restarts) == (2, 0)
+
+
+@in_a_loop
+async def test_a_sink_that_is_only_being_started_is_restarted_for_a_configuration_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, go_on = Runs(tmp_path, "hangs", "waits0"), asyncio.Event()
+    start = asyncio.create_subprocess_exec
+
+    async def slow(*command: str, **options: object) -> Process:
+        process = await start(*command, **options)  # type: ignore[arg-type]  # as they were given
+        await go_on.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    process = runs.process()
+    running = asyncio.create_task(process.run())
+    await until(lambda: runs.number == 1)
+    restarting = asyncio.create_task(process.restart())
+    await asyncio.sleep(0)
+    assert not restarting.done()
+    go_on.set()
+    await restarting
+    await until(lambda: runs.number == 2)
     process.finish(again=True)
     await running
     assert (runs.number, runs.metrics.sink_restarts) == (2, 0)

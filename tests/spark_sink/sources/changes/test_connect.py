@@ -29,7 +29,8 @@ def test_a_spool_is_read_as_a_batch_and_as_a_stream_through_spark_connect(tmp_pa
         str(tmp_path / "out"),
         spool.path,
     ]
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    any_port = {"SPARK_TESTING": "1"}  # instead of 15002
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable} | any_port
     with (tmp_path / "log").open("wb") as log:
         done = subprocess.run(program, stdout=subprocess.PIPE, stderr=log, env=env, timeout=600, check=False)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-4000:]
