@@ -20,7 +20,12 @@ from pyspark.sql import SparkSession
 from connector.config.backfill_rules import BackfillRules
 from connector.core.timestamps import format_rfc3339
 from connector.errors import SpoolInUseError
-from connector.spool.backfill.completeness import complete_as_of, tables_to_fill, tables_without_backfill
+from connector.spool.backfill.completeness import (
+    complete_as_of,
+    tables_to_fill,
+    tables_without_backfill,
+    with_later_rows,
+)
 from connector.spool.backfill.excluded_tables import ExcludedRange, excluded_ranges
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
 from connector.spool.consumers import find, sink_lock
@@ -264,7 +269,7 @@ class _Incompleteness:
     def of(self, tables: Collection[str], timestamp: int) -> Mapping[str, str]:
         """The reasons of those of some tables that are incomplete as of a commit timestamp."""
         lost = self._lost(tables, timestamp)
-        later = self._rows_of_later(timestamp)
+        later = with_later_rows(self.backfills, timestamp)
         unfinished = self.unfinished | self._to_come(tables)
         reasons = {name: self._reason(name, unfinished) or lost.get(name, "") or later.get(name, "") for name in tables}
         return {name: why for name, why in reasons.items() if why}
@@ -288,15 +293,6 @@ class _Incompleteness:
             return frozenset()
         new = tables_without_backfill(tables, self.spool.header(), self.backfills)
         return frozenset(table for table in new if not self.rules.excludes(table))
-
-    def _rows_of_later(self, timestamp: int) -> Mapping[str, str]:
-        """The tables with rows of a backfill that are as of a later commit timestamp than a cut."""
-        return {
-            table.table: f"its backfill's rows are as of {format_rfc3339(one.document.timestamp)}"
-            for one in self.backfills
-            if one.document.timestamp > timestamp
-            for table in one.document.tables
-        }
 
     def _lost(self, tables: Collection[str], timestamp: int) -> Mapping[str, str]:
         """Those of some tables that lack changes which were not delivered, unless they are complete since.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from connector.core.timestamps import format_rfc3339
 from connector.spool.backfill.equal_tables import equal_tables
 from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.consumers import find
@@ -32,6 +33,21 @@ def complete_as_of(spool: Spool, name: str, known: Iterable[RecordedBackfill]) -
         if (tables := one.whole_tables) and find(one.spool, name) is not None:
             found |= {table: max(one.document.timestamp, found.get(table, 0)) for table in tables}
     return found
+
+
+def with_later_rows(known: Iterable[RecordedBackfill], timestamp: int) -> dict[str, str]:
+    """The tables with rows of a backfill that are as of a later commit timestamp than a cut, and the reasons. Pure.
+
+    Args:
+        known: the spool's backfills.
+        timestamp: of the cut, Unix nanoseconds.
+    """
+    return {
+        table.table: f"its backfill's rows are as of {format_rfc3339(one.document.timestamp)}"
+        for one in known
+        if one.document.timestamp > timestamp
+        for table in one.document.tables
+    }
 
 
 def tables_to_fill(start: SinkStart, known: Iterable[RecordedBackfill], *, is_backfilled: bool) -> frozenset[str]:

@@ -16,8 +16,10 @@ from pyspark.sql.datasource import InputPartition
 
 from connector.config.address import DatabaseAddress
 from connector.core.epoch import minute_end
-from connector.core.timestamps import MINUTE
+from connector.core.timestamps import MINUTE, parse
 from connector.errors import SpoolError
+from connector.spool.backfill.completeness import with_later_rows
+from connector.spool.backfill.records import backfills
 from connector.spool.consumers import find
 from connector.spool.manifest import Manifest
 from connector.spool.reading import Spool
@@ -28,10 +30,11 @@ from spark_sink.sinks.shared.sink_stream import SinkSource, SinkStreamReader
 from spark_sink.sinks.spanner.awaited_backfills import AwaitedBackfills
 from spark_sink.sinks.spanner.changes import EventsByPlace, changes_of
 from spark_sink.sinks.spanner.config import FORMER_NAMES, Applying
-from spark_sink.sinks.spanner.connection import connected
+from spark_sink.sinks.spanner.connection import connected, key_of
 from spark_sink.sinks.spanner.creation import Creation
 from spark_sink.sinks.spanner.destination_tables import PATIENCE
 from spark_sink.sinks.spanner.gone import omissions_of
+from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
 from spark_sink.sinks.spanner.writing.planning import WritePlanner
 from spark_sink.sinks.spanner.writing.progress import CONTINUES_ELSEWHERE, STARTS_OVER, TABLE
 from spark_sink.sinks.spanner.writing.units import UnitPosition, units
@@ -186,6 +189,10 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
                 yield WrittenUnits(stored=stored)
         if position >= end:
             return
+        feed = Feed.at(partition.spool)
+        if later := _with_later_rows(feed, claimed.complete):
+            key = key_of(feed.stream, partition.consumer)
+            SpannerCutStore(place.target, place.tag, there.dialect.name, key).lacks(later)
         known = KnownTables(spool)
         now = known.read_once()
         tables = {name: now.newest(name) for name in now.names()}
@@ -210,6 +217,19 @@ def applied(partition: EpochsToApply) -> Iterator[WrittenUnits]:
                 at = unit.end
             if at != end:
                 progress.advance(at, end)
+
+
+def _with_later_rows(feed: Feed, complete: str) -> dict[str, str]:
+    """The tables that are in no state of the source while a micro-batch is applied, and the reasons.
+
+    Args:
+        feed: of the micro-batch: a backfill writes rows that are later than what the change stream has applied.
+        complete: the commit timestamp up to which its changes are applied; empty if it is not known.
+    """
+    known = backfills(feed.stream)
+    if feed.is_backfill:
+        known = [one for one in known if one.spool.path == feed.spool.path]
+    return with_later_rows(known, parse(complete) if complete and not feed.is_backfill else 0)
 
 
 def dead_letter_prefix(spool: Spool, consumer: str, epoch: int) -> str:

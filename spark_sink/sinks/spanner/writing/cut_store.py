@@ -4,7 +4,7 @@ The row itself says up to which commit timestamp every change is applied, becaus
 published cut adds which tables are incomplete, and why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 from google.protobuf.message import Message
@@ -13,7 +13,7 @@ from connector.config.address import DatabaseAddress
 from connector.spanner.blocking import BlockingClient
 from spark_sink.sinks.shared.published_cut import CutStore, PublishedCut
 from spark_sink.sinks.spanner.writing.mutations import UPDATE
-from spark_sink.sinks.spanner.writing.progress import CUT, row_mutation, select_of
+from spark_sink.sinks.spanner.writing.progress import CUT, lacks, row_mutation, select_of
 from spark_sink.sinks.spanner.writing.transactions import Read, SinkTransactions
 
 
@@ -51,6 +51,15 @@ class SpannerCutStore(CutStore):
 
         def decide(row: Read | None) -> Sequence[Message]:
             return () if row is None else mutations
+
+        with self._transactions() as transactions:
+            transactions.run(decide)
+
+    def lacks(self, reasons: Mapping[str, str]) -> None:
+        """Names tables as incomplete, with reasons, until the next cut is published; without a row it does nothing."""
+
+        def decide(row: Read | None) -> Sequence[Message]:
+            return () if row is None else lacks(row, self._key, reasons)
 
         with self._transactions() as transactions:
             transactions.run(decide)

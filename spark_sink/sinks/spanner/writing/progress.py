@@ -222,8 +222,7 @@ class AppliedProgress:
                 text = format_rfc3339(watermark_of(identity) if complete is None else complete)
             written = [*changes, *self._written(end, identity, text)]
             if lacking:
-                incomplete = _with_dead_letters(row[_INCOMPLETE], lacking)
-                written += row_mutation(UPDATE, self.sink, {"incomplete": incomplete})
+                written += lacks(row, self.sink, dict.fromkeys(sorted(lacking), HAS_REJECTED))
             return written if at == start else ()
 
         self.transactions.run(decide)
@@ -261,10 +260,18 @@ def row_mutation(operation: str, sink: str, values: Mapping[str, str | None]) ->
     return encoded([RowMutation(operation, TABLE, ("sink", *values), (sink, *values.values()), row)])
 
 
-def _with_dead_letters(incomplete: str, tables: Collection[str]) -> str:
-    """The column ``incomplete`` once tables have dead letters, too; a table that has a reason keeps it."""
-    found: dict[str, str] = orjson.loads(incomplete) if incomplete else {}
-    return orjson.dumps({**dict.fromkeys(sorted(tables), HAS_REJECTED), **found}).decode()
+def lacks(row: Read, sink: str, reasons: Mapping[str, str]) -> list[Message]:
+    """The mutation that names tables as incomplete, with reasons; none if all have one, because that is kept.
+
+    Args:
+        row: as it is.
+        sink: its key.
+        reasons: by table.
+    """
+    found: dict[str, str] = orjson.loads(row[_INCOMPLETE]) if row[_INCOMPLETE] else {}
+    if reasons.keys() <= found.keys():
+        return []
+    return row_mutation(UPDATE, sink, {"incomplete": orjson.dumps({**reasons, **found}).decode()})
 
 
 def _position(row: Read) -> UnitPosition:

@@ -1,18 +1,23 @@
 """The destination says up to which commit timestamp every change is applied, and which tables are incomplete."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from connector.core.timestamps import SECOND, format_rfc3339
+from connector.spool.backfill.records import spool_of
+from connector.spool.backfill.sealing import BackfillWriter
 from connector.spool.manifest import BackfillPart
 from spark_sink.cuts_command import main
 from spark_sink.sinks.shared.published_cut import PublishedCut, TableAtCut
 from spark_sink.sinks.spanner.connection import key_of
-from spark_sink.sinks.spanner.source import applied
+from spark_sink.sinks.spanner.source import EpochsToApply, applied
 from spark_sink.sinks.spanner.writing.cut_store import SpannerCutStore
 from spark_sink.sinks.spanner.writing.progress import VIEW
 from spark_sink.sinks.spanner.writing.writer import MOST_CHANGES
+from tests.connector.spool.backfill.builders import planned, recorded, segment
 from tests.integration.servers import MakeDatabase
 from tests.spark_sink.sinks.spanner.applying import ARTISTS, Replica, target_of
 from tests.spark_sink.spools import START, SpoolMaker, record
@@ -108,6 +113,57 @@ def test_the_view_names_a_table_as_incomplete_from_the_commit_on_that_passes_its
     assert passed == [lacking] * len(passed)
     assert passed
     assert seen[0][1] is None
+
+
+def backfilled(replica: Replica, spool: SpoolMaker, second: int, *ids: int) -> EpochsToApply:
+    """The micro-batch of a backfill of Names as of a second, sealed and not yet applied."""
+    document = recorded(spool.spool, spool.spool.header(), "Names", at=START + second * SECOND)
+    own = spool_of(spool.spool, document.number)
+    planned(spool.spool, document, {"Names": 1})
+    part = BackfillPart(table="Names", plan=1, partition=0)
+    writer = BackfillWriter(own, own.header(), document)
+    writer.seal(part, [segment(own, "Names", list(ids), epoch=1)], now=START + second * SECOND)
+    return replace(replica.partition(), spool=own.path, manifests=(own.manifest(1),))
+
+
+def incomplete(replica: Replica) -> list[object]:
+    return [None if lacking is None else orjson.loads(str(lacking)) for *_, lacking in view_of(replica)]
+
+
+@MODES
+def test_while_a_backfill_is_applied_the_view_names_its_tables_until_a_later_cut(
+    database: MakeDatabase, spool: SpoolMaker, mode: str
+) -> None:
+    replica = replica_of(database, "googlesql", spool, mode)
+    names(spool, 1)
+    replica.apply()
+    list(applied(backfilled(replica, spool, 5, 1, 2, 3)))
+    later = {"Names": "its backfill's rows are as of 2026-03-01T10:00:05.000000Z"}
+    assert len(replica.rows("Names", "Id", "Name")) == 3
+    assert incomplete(replica) == [later]
+    names(spool, 3)
+    replica.apply(first=2)
+    assert incomplete(replica) == [later]
+
+
+def test_changes_from_before_a_backfill_are_applied_under_its_reason_from_the_first_commit_on(
+    database: MakeDatabase, spool: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_CHANGES, "transactions", 1)
+    replica = replica_of(database, "googlesql", spool, "transactions")
+    list(applied(backfilled(replica, spool, 2, 1, 2)))
+    assert incomplete(replica) == [], "nothing of the stream is applied"
+    names(spool, 1, 2, 3)
+    later = {"Names": "its backfill's rows are as of 2026-03-01T10:00:02.000000Z"}
+    seen = [found for _ in applied(replica.partition()) for found in incomplete(replica)]
+    assert seen == [later] * len(seen)
+    assert seen
+    names(spool, 4)
+    store = SpannerCutStore(target_of(replica.sample), "spanner-cdc", "googlesql", key_of(spool.spool, "spanner"))
+    at = {"timestamp": START + 3 * SECOND + 7, "epoch": 1, "published_at": START + 9 * SECOND}
+    store.publish(PublishedCut(spool_id=spool.spool_id, tables={"Names": TableAtCut()}, **at))
+    replica.apply(first=2)
+    assert incomplete(replica) == [None], "its rows are no later than the next changes"
 
 
 def test_rows_of_a_backfill_have_no_timestamp(database: MakeDatabase, spool: SpoolMaker) -> None:
