@@ -227,7 +227,7 @@ class Sink:
         self._spark = spark
         self._config = config
         self._delivery = delivery
-        self._check = check
+        self._check = delivery.check = check
         self._settlement = Settlement(delivery, config, check)
         self._publication = Publication(delivery, check)
         self._has_delivered = has_delivered or threading.Event()

@@ -41,6 +41,7 @@ class Delivery(ABC):
         keeps: whether the events of a table, by its name in the source, are delivered.
         backfill: ``source.backfill``; None if it is false.
         done: the last epoch of the newest micro-batch with events that :meth:`run` has done; 0 before there was one.
+        check: raises SpoolInUseError if another sink has taken over; whoever holds the sink's lock sets it.
     """
 
     source: ClassVar[type[DataSource]]
@@ -58,6 +59,7 @@ class Delivery(ABC):
         self.keeps = RecordFilter(tables.include, tables.exclude).keeps
         self.backfill = config.source.backfill
         self.done = 0
+        self.check: Callable[[], None] = lambda: None
         self._reported: dict[str, str] = {}
         self._last: int | None = None
 

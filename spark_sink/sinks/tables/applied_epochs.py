@@ -1,6 +1,11 @@
-"""The identity of the last epoch that a table has, and how to start over if the spool has another under its number."""
+"""The identity of the last epoch that a table has, and how to start over if the spool has another under its number.
 
+A process that was replaced may still commit. Another one has what it lacks then, and may have deleted some of it since.
+"""
+
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from connector.spool.reading import Spool
 from spark_sink.sources.changes.offsets import Offset
@@ -24,3 +29,27 @@ def read_again(spool: Spool, done: Offset) -> str:
     """Sentences about the records that a table gets twice, or misses, under another name, and the effect."""
     begins = begins_at(spool, spool.floor() - 1, done)
     return f"{begins} Merged rows stay right by that; an appended row that is there twice has the same _uuid."
+
+
+@dataclass
+class Attempts:
+    """The attempts to commit changes to a table, each of which is a call.
+
+    A commit comes second only to one that was made since the last epoch of its table was read. If that is of the same
+    epochs, nothing is left to do: the statement would insert rows again that a later epoch has deleted.
+
+    Attributes:
+        check: raises SpoolInUseError if another sink has taken over.
+        is_done: reads whether the table has these epochs by now; it is not asked before the first attempt.
+    """
+
+    check: Callable[[], None] = lambda: None
+    is_done: Callable[[], bool] = lambda: False
+    _is_first: bool = field(default=True, init=False)
+
+    def __call__(self, commit: Callable[[str], object], statement: str) -> None:
+        """Runs a statement that commits."""
+        if self._is_first or not self.is_done():
+            self._is_first = False
+            self.check()  # last: what was read is of this process's time
+            commit(statement)

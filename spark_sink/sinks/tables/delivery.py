@@ -209,6 +209,11 @@ class TablesDelivery(Delivery):
 
     def _made_writer(self) -> TablesWriter:
         self._writer = self._writer or TablesWriter(
-            self.feed, self._sink.options, self.consumer, self.keeps, rejected=self._rejected
+            self.feed,
+            self._sink.options,
+            self.consumer,
+            self.keeps,
+            rejected=self._rejected,
+            check=lambda: self.check(),
         )
         return self._writer

@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -22,11 +21,11 @@ from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
 from connector.spool.consumers import checked_name
 from connector.spool.storage.locations import absolute
-from spark_sink.errors import TableError, TableNameError, text_of
+from spark_sink.errors import TableError, TableNameError
 from spark_sink.sinks.shared.feed import Feed
-from spark_sink.sinks.tables.applied_epochs import identified, start_over
+from spark_sink.sinks.tables.applied_epochs import Attempts, identified, start_over
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
-from spark_sink.sinks.tables.formats.session import OWN, writing
+from spark_sink.sinks.tables.formats.session import OWN, persisted, writing
 from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.history.version_merger import history_statement
@@ -62,8 +61,6 @@ _EVENTS_OF_A_TASK = 5_000
 
 _METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
 """The fields of ``source_metadata`` that are needed."""
-
-_NO_PERSISTING = "NOT_SUPPORTED_WITH_SERVERLESS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +155,7 @@ class TablesWriter:
         keeps: whether the events of a table are written; those of the others are left out.
         is_there: whether a table is in the destination, so that no other can have its name; None as ``keeps``.
         rejected: keeps the rows that tables cannot take as dead letters; None if such a row stops its table.
+        check: raises SpoolInUseError if another sink has taken over.
     """
 
     def __init__(
@@ -168,8 +166,10 @@ class TablesWriter:
         keeps: Callable[[str], bool] = lambda _: True,
         is_there: Callable[[str], bool] | None = None,
         rejected: RejectedRows | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._spool = feed.spool
+        self._check = check
         self._options = options
         self._consumer = consumer
         self._keeps = keeps
@@ -312,7 +312,9 @@ class TablesWriter:
         whole, tasks = not (row["partial"] or lacks_columns), -(-row["events"] // _ROWS_OF_A_TASK)
         if row["events"] <= _EVENTS_OF_A_TASK:
             events = events.coalesce(1)
-        self._merge_typed(store, table, _typed(events, table), merging, whole=whole, tasks=tasks)
+        attempts = Attempts(self._check, lambda: self._applied(store, table) >= row["last"])
+        of_table = replace(merging, attempts=attempts)
+        self._merge_typed(store, table, _typed(events, table), of_table, whole=whole, tasks=tasks)
 
     def _append(self, store: TableStore, table: LakeTable, rows: DataFrame, row: Row, batch: Merged) -> None:
         done = self._applied(store, table)  # another run of this query may have committed meanwhile
@@ -327,17 +329,18 @@ class TablesWriter:
         target, keeps = store.target(table.name), table.source in merging.keeps_deleted
         if self._options.mode == "history":
             history = partial(history_statement, table, target, keeps_deleted=keeps, of_backfill=merging.of_backfill)
-            self._merge(table, typed, partial(history, tasks=tasks))
+            self._merge(table, typed, merging.attempts, partial(history, tasks=tasks))
         else:
             rows = newest(table, typed, keeps_deleted=keeps) if whole else merged(table, typed)
-            self._merge(table, rows.coalesce(tasks), partial(merging.statement, table, target, whole=whole))
+            statement = partial(merging.statement, table, target, whole=whole)
+            self._merge(table, rows.coalesce(tasks), merging.attempts, statement)
 
-    def _merge(self, table: LakeTable, changes: DataFrame, statement: Callable[[str], str]) -> None:
+    def _merge(self, table: LakeTable, changes: DataFrame, attempts: Attempts, statement: Callable[[str], str]) -> None:
         """Runs the statement that merges a view of the changes."""
         spark, view = changes.sparkSession, f"spanner_cdc_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
-            tried(table.source, spark.sql, statement(view))
+            tried(table.source, attempts, spark.sql, statement(view))
         finally:
             spark.catalog.dropTempView(view)
 
@@ -442,11 +445,13 @@ class _Merging:
         keeps_deleted: the tables whose deleted rows are kept.
         of_backfill: whether the rows are those of a backfill.
         filled: the tables whose backfill is not done.
+        attempts: run the statement.
     """
 
     keeps_deleted: frozenset[str]
     of_backfill: bool
     filled: frozenset[str] = frozenset()
+    attempts: Attempts = field(default_factory=Attempts)
 
     def statement(self, table: LakeTable, target: str, rows: str, *, whole: bool) -> str:
         keeps = table.source in self.keeps_deleted
@@ -480,21 +485,10 @@ def _kept(events: DataFrame) -> Iterator[tuple[DataFrame, bool]]:
     metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
     names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
     needed = events.select(*names, metadata.alias("source_metadata"))
-    if not _persists(needed):
+    if not persisted(needed):
         yield needed, False
         return
     try:
         yield needed, True
     finally:
         needed.unpersist()
-
-
-def _persists(rows: DataFrame) -> bool:
-    """Keeps rows, so that they are read once; False if the session keeps none, as on Databricks serverless."""
-    try:
-        rows.persist()
-    except PySparkException as error:
-        if _NO_PERSISTING not in text_of(error):
-            raise
-        return False
-    return True

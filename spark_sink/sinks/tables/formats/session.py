@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Lock, RLock
 
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from connector.errors import ConfigurationError
 from spark_sink.errors import clear_line, text_of
@@ -33,6 +34,8 @@ as its platform does; without the second one nothing is written."""
 _SERVERLESS = (
     "Databricks serverless offers few options; there append to tables of Delta (mode append), or use a cluster"
 )
+
+_NO_PERSISTING = "NOT_SUPPORTED_WITH_SERVERLESS"
 
 _LOCKS: dict[str, RLock] = defaultdict(RLock)
 _CHOOSING = Lock()
@@ -95,4 +98,15 @@ def set_option(spark: SparkSession, name: str, value: str) -> bool:
         raise ConfigurationError(
             [f"tables cannot be written in this session, which does not let {name} be set: {clear_line(error)}{hint}"]
         ) from error
+    return True
+
+
+def persisted(rows: DataFrame) -> bool:
+    """Keeps rows, so that they are read once; False if the session keeps none, as on Databricks serverless."""
+    try:
+        rows.persist()
+    except PySparkException as error:
+        if _NO_PERSISTING not in text_of(error):
+            raise
+        return False
     return True

@@ -2,6 +2,7 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,41 @@ def test_a_second_run_of_a_query_appends_nothing_twice(
     table = target(tmp_path / "lake", merging_format)
     lake.sql(f"REFRESH TABLE {table}")
     assert sorted(row["Id"] for row in lake.table(table).collect()) == [1, 2, 3]
+
+
+@pytest.mark.long
+def test_a_second_run_of_a_query_brings_no_row_back_that_the_other_run_has_deleted(
+    lake: SparkSession, merging_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run has committed an INSERT and its DELETE, so that the commit of this one's INSERT is refused."""
+    spool = SpoolMaker(tmp_path / "spool")
+    for at, key, kind in ((1, 1, "INSERT"), (2, 2, "INSERT"), (3, 2, "DELETE")):
+        spool.seal(replace(change(at, [key]), mod_type=kind))
+    write = TablesWriter._merge
+    ran: list[bool] = []
+
+    def late(*args: Any) -> None:
+        if not ran:
+            ran.append(True)
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(other_run).result()
+        write(*args)
+
+    def other_run() -> None:
+        other = lake.newSession()
+        spark_sink.register(other)
+        for epoch in (2, 3):
+            merge(epochs(other, spool, epoch, epoch))
+
+    def merge(events: DataFrame) -> None:
+        spark_sink.merge_into(events, path=tmp_path / "lake", format=merging_format)
+
+    merge(epochs(lake, spool, 1, 1))
+    monkeypatch.setattr(TablesWriter, "_merge", late)
+    merge(epochs(lake, spool, 2, 2))
+    table = target(tmp_path / "lake", merging_format)
+    lake.sql(f"REFRESH TABLE {table}")
+    assert [row["Id"] for row in lake.table(table).collect()] == [1]
 
 
 @pytest.mark.long
