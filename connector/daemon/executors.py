@@ -12,6 +12,7 @@ from connector.config.loading import Config
 from connector.config.sinks import sink_type
 from connector.core.health.states import END_REACHED
 from connector.core.timestamps import SECOND
+from connector.daemon.sink import check_nothing_waits
 from connector.daemon.sink_process import BothHalves, Patience, ReportedAs, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import SpoolError
@@ -22,6 +23,7 @@ from connector.spool.consumers import done
 from connector.spool.lifecycle import state_of
 from connector.spool.reading import Spool
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_thread
 
 
 def take_over(config: Config, path: Path, *, ends_with_stdin: bool) -> None:
@@ -46,6 +48,7 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
 
     Raises:
         SinkProcessError: it ended with a final error, or too often without progress.
+        SpoolError: the end is reached, and the sink still waits for a backfill.
     """
     spool = Spool.at(config.spool.path)
 
@@ -75,3 +78,5 @@ async def run_on_executors(config: Config, path: Path, stop: StopRequest, *, pat
     )
     with failures_of_service(config, code="sink_failed", is_of_sink=True):
         await application.run_until_stopped()
+    with failures_of_service(config, code="backfill_failed", is_of_sink=False):
+        await in_thread(check_nothing_waits, config, stop)

@@ -11,7 +11,7 @@ from connector.config.sinks import sink_type
 from connector.daemon.backfills_of_run import BackfillsOfRun, report_failure
 from connector.daemon.executors import run_on_executors
 from connector.daemon.read import read
-from connector.daemon.sink import sink_of
+from connector.daemon.sink import check_nothing_waits, sink_of
 from connector.daemon.sink_process import Patience, SinkProcess
 from connector.daemon.states.failures import failures_of_service
 from connector.errors import is_final
@@ -19,6 +19,7 @@ from connector.log import Log
 from connector.reader.change_stream import OpenStream
 from connector.reader.stopping import StopRequest
 from connector.telemetry.metrics import ReaderMetrics
+from connector.threads import in_thread
 
 _log = Log(__name__)
 
@@ -42,7 +43,7 @@ async def run(
 
     Raises:
         SpannerCdcError: that of the daemon; or of the sink, or of the backfill, if only that failed. Where the sink
-            waits for the backfill, its error ends the others.
+            waits for the backfill, its error ends the others. Or the sink has reached the end, and still waits for one.
     """
     if config.source.reader == "executors":
         await run_on_executors(config, path, stop, patience=patience)
@@ -99,6 +100,7 @@ async def run(
     if not filling.cancelled():
         with failures_of_service(config, code="backfill_failed", is_of_sink=False):
             await filling
+            await in_thread(check_nothing_waits, config, stop)
 
 
 async def _reloaded(sink: SinkProcess, backfills: BackfillsOfRun, config: Config, options: Collection[str]) -> None:

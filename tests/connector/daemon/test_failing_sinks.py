@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from connector.config import Config
+from connector.config import Config, validated
 from connector.core.health.alarms import Facts, alarms
 from connector.core.health.retries import BACKFILL, Cause
-from connector.core.health.states import StateRecord, StreamState
+from connector.core.health.states import END_REACHED, StateRecord, StreamState
 from connector.core.timestamps import SECOND
 from connector.daemon import run as service
 from connector.daemon.sink import run_sink
@@ -20,16 +20,20 @@ from connector.daemon.states.daemon import living
 from connector.daemon.states.report import facts_of, status_of, status_text
 from connector.errors import FAILED_PERMANENTLY, TRANSIENT, DataLostError, SpoolError
 from connector.reader.stopping import StopRequest
+from connector.spool.backfill.requests import write_request
 from connector.spool.consumers import record
 from connector.spool.lifecycle import state_of, write_state
 from connector.spool.reading import Spool
 from connector.spool.sink_report import report_of, reports_of, write_report
-from connector.spool.writing import initialize
+from connector.spool.writing import SpoolWriter, checkpoint, initialize
 from connector.telemetry.consumers import ConsumerStates
 from connector.telemetry.health import raised
 from connector.telemetry.metrics import ReaderMetrics
 from connector.telemetry.retrying import RETRYING
+from tests.connector.builders import AT
 from tests.connector.daemon.sink_runs import HASTE, Runs, in_a_loop, until
+from tests.connector.spool.backfill.builders import recorded
+from tests.connector.spool.sealing import ENVELOPE, everything, sealed
 
 
 @in_a_loop
@@ -118,6 +122,81 @@ async def test_a_sink_that_fails_after_the_end_was_reached_makes_the_stream_fail
     spool, runs = with_a_spool(config), stub("waits1")
     monkeypatch.setattr(service, "read", read_to_the_end)
     with pytest.raises(SinkProcessError):
+        await service.run(config, tmp_path / "config.yaml", runs.stop)
+    assert state_of(spool).state is StreamState.FAILED
+
+
+def into_spanner(folder: Path) -> Config:
+    source = {"project": "p", "instance": "in", "database": "d", "change_stream": "s"}
+    sink = {"type": "spanner", "database": "e", "dead_letters": str(folder / "dead")}
+    return validated({"source": source, "spool": {"path": str(folder / "spool")}, "sink": sink})
+
+
+def with_an_epoch(config: Config) -> Spool:
+    spool = Spool.at(config.spool.path)
+    header = initialize(spool, config.source.name, AT, "now", [], default_schema="d", before=None)
+    sealed(SpoolWriter(spool, header, checkpoint(spool, header), ENVELOPE, everything))
+    return spool
+
+
+@in_a_loop
+async def test_an_end_is_an_error_while_the_sink_waits_for_a_backfill_that_is_not_done(
+    stub: Callable[..., Runs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_to_the_end(config: Config, stop: StopRequest, **_: object) -> None:
+        async with living(spool, stop):
+            pass
+
+    config = into_spanner(tmp_path)
+    spool, runs = with_an_epoch(config), stub("waits0")
+    recorded(spool, spool.header(), "A")
+    monkeypatch.setattr(service, "read", read_to_the_end)
+
+    async def run() -> None:
+        await service.run(config, tmp_path / "config.yaml", StopRequest(drain_timeout=60 * SECOND))
+
+    with pytest.raises(SpoolError, match=r"backfill 1, which is not done.*`spanner-cdc backfill CONFIG`") as failure:
+        await run()
+    assert failure.value.exit_code == 1
+    assert "backfill 1" in status_text(status_of(spool, 0), with_errors=True)
+    write_request(spool, ["A"], "stop")
+    with pytest.raises(SpoolError, match=r"--resume TABLE"):
+        await run()
+    assert runs.number == 2
+    record(spool, "spanner", spool.latest(), now=1)
+    await run()
+
+
+@pytest.mark.parametrize("reader", ["process", "executors"])
+@in_a_loop
+async def test_a_stop_is_no_error_whatever_the_sink_waits_for(
+    stub: Callable[..., Runs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    async def read_until_stopped(config: Config, stop: StopRequest, **_: object) -> None:
+        async with living(spool, stop):
+            await stop.wait()
+
+    config = into_spanner(tmp_path)
+    config = config.model_copy(update={"source": config.source.model_copy(update={"reader": reader})})
+    spool, runs = with_an_epoch(config), stub("waits0")
+    recorded(spool, spool.header(), "A")
+    monkeypatch.setattr(service, "read", read_until_stopped)
+    running = asyncio.create_task(service.run(config, tmp_path / "config.yaml", runs.stop))
+    await until(lambda: runs.number)
+    runs.stop.request()
+    await running
+
+
+@in_a_loop
+async def test_executors_that_reach_the_end_while_the_sink_waits_for_a_backfill_are_an_error(
+    stub: Callable[..., Runs], tmp_path: Path
+) -> None:
+    config = into_spanner(tmp_path)
+    config = config.model_copy(update={"source": config.source.model_copy(update={"reader": "executors"})})
+    spool, runs = with_an_epoch(config), stub("0")
+    recorded(spool, spool.header(), "A")
+    write_state(spool, StateRecord(StreamState.NOT_STARTED, 1, END_REACHED))
+    with pytest.raises(SpoolError, match=r"backfill 1, which is not done"):
         await service.run(config, tmp_path / "config.yaml", runs.stop)
     assert state_of(spool).state is StreamState.FAILED
 
