@@ -293,6 +293,7 @@ def record(
                 tables = [of_name[name] for name in names if name in of_name]
             for schema in tables:  # in the stream's spool too: it is where dead letters are replayed with
                 spool.storage.put(schema_path(schema.key), schema.to_json())
+            check()
             _discard_unrecorded(own)
             initialize(
                 own,
@@ -325,8 +326,10 @@ def record(
         except SpoolInUseError:  # the announcement may be the other process's by now; else a sink withdraws it
             raise
         except Exception:
-            _discard_unrecorded(own)
-            own.storage.delete(_ANNOUNCEMENT)
+            with suppress(SpoolInUseError):  # else what is there may be of the process that has taken the lease over
+                check()
+                _discard_unrecorded(own)
+                own.storage.delete(_ANNOUNCEMENT)
             raise
         _write_document(own, document)
     return document
@@ -401,8 +404,10 @@ def withdraw(spool: Spool) -> None:
     own = spool_of(spool, len(backfills(spool)) + 1)
     if not own.storage.exists(_ANNOUNCEMENT):
         return
-    with suppress(SpoolInUseError), spool.storage.locked("backfills/recording.lock", "a backfill is being recorded"):
+    taken = "a backfill is being recorded"
+    with suppress(SpoolInUseError), spool.storage.locked("backfills/recording.lock", taken) as check:
         if not own.storage.exists(_DOCUMENT):
+            check()
             _discard_unrecorded(own)
             own.storage.delete(_ANNOUNCEMENT)
 

@@ -1,5 +1,6 @@
 """The backfills of a spool, and the tables that are not done."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SpoolError, SpoolInUseError, UnreachableError, VersionRetentionError
-from connector.spool.backfill.documents import Backfill, BackfillProgress, TableProgress, TableState
+from connector.spool.backfill.documents import (
+    Backfill,
+    BackfillAnnouncement,
+    BackfillProgress,
+    TableProgress,
+    TableState,
+)
 from connector.spool.backfill.records import (
     backfills,
     check_not_continued,
@@ -20,9 +27,19 @@ from connector.spool.backfill.records import (
     withdraw,
     write_progress,
 )
-from connector.spool.reading import Spool
+from connector.spool.backfill.sealing import BackfillWriter
+from connector.spool.manifest import BackfillPart
+from connector.spool.reading import Spool, SpoolHeader, to_json
 from connector.spool.storage.local import LocalStore
-from tests.connector.spool.backfill.builders import SOURCE, T, recorded, schema, segment, spool_with_start
+from tests.connector.spool.backfill.builders import (
+    SOURCE,
+    T,
+    planned,
+    recorded,
+    schema,
+    segment,
+    spool_with_start,
+)
 
 
 def report(spool: Spool, number: int, states: dict[str, TableState], *, lost: bool = False) -> None:
@@ -171,6 +188,83 @@ def test_a_recording_whose_lock_another_process_has_taken_over_leaves_the_others
     with pytest.raises(SpoolInUseError, match="the lease has run out"):
         recorded(spool, header, "A")
     assert unfinished_tables(spool) == {"A"}, "a sink has to remember deletes for the other's backfill"
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks that whoever comes next takes over, as leases in a bucket whose holders were paused for longer."""
+    holders: Counter[str] = Counter()
+
+    @contextmanager
+    def locked(_: LocalStore, path: str, taken: str) -> Iterator[Callable[[], None]]:
+        holders[path] += 1
+        own = holders[path]
+
+        def check() -> None:
+            if holders[path] != own:
+                raise SpoolInUseError(taken)
+
+        yield check
+
+    monkeypatch.setattr(LocalStore, "locked", locked)
+
+
+def recorded_and_read(spool: Spool, header: SpoolHeader) -> None:
+    """Records a backfill as another process does, and reads a partition of it."""
+    document = recorded(spool, header, "A")
+    planned(spool, document, {"A": 1})
+    own = spool_of(spool, document.number)
+    file = segment(own, "A", [1, 2], epoch=1)
+    BackfillWriter(own, own.header(), document).seal(BackfillPart(table="A", plan=1, partition=0), [file], now=T)
+
+
+def files_of(own: Spool) -> list[int]:
+    return [len(list(own.storage.list(folder))) for folder in ("plans", "manifests", "segments")]
+
+
+@pytest.mark.usefixtures("leases")
+@pytest.mark.parametrize("when", ["while its rows are written", "while its timestamp is chosen"])
+def test_a_recording_that_was_paused_for_too_long_deletes_nothing_of_the_backfill_that_another_process_recorded(
+    tmp_path: Path, when: str
+) -> None:
+    spool, header = spool_with_start(tmp_path)
+
+    def timestamp() -> int:
+        if when == "while its timestamp is chosen":
+            recorded_and_read(spool, header)
+        return T
+
+    def fill(*_: object) -> None:
+        recorded_and_read(spool, header)
+        raise UnreachableError("Spanner does not answer")
+
+    error = UnreachableError if when == "while its rows are written" else SpoolInUseError
+    with pytest.raises(error):
+        record(spool, header, [schema("A")], timestamp=timestamp, why="repair", dialect="googlesql", now=T, fill=fill)
+    assert files_of(spool_of(spool, 1)) == [1, 1, 1]
+    assert spool_of(spool, 1).storage.exists("announced.json")
+    assert unfinished_tables(spool) == {"A"}
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_withdrawal_that_was_paused_for_too_long_deletes_nothing_of_the_backfill_that_another_process_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, header = spool_with_start(tmp_path)
+    own, exists = spool_of(spool, 1), LocalStore.exists
+    own.storage.replace("announced.json", to_json(BackfillAnnouncement(tables=("A",))))
+
+    def paused(store: LocalStore, path: str) -> bool:
+        found = exists(store, path)
+        if path == "backfill.json" and not found:
+            monkeypatch.setattr(LocalStore, "exists", exists)
+            recorded_and_read(spool, header)
+        return found
+
+    monkeypatch.setattr(LocalStore, "exists", paused)
+    withdraw(spool)
+    assert files_of(own) == [1, 1, 1]
+    assert own.storage.exists("announced.json")
 
 
 def test_a_lost_backfills_tables_are_unfinished_until_the_one_that_continues_it_is_done(tmp_path: Path) -> None:
