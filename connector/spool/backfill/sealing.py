@@ -164,17 +164,30 @@ class BackfillWriter:
         Raises:
             SpoolInUseError: another process has pruned this spool.
         """
-        known = {consumer.consumer: consumer.epoch for consumer in consumers.consumers(self._own)}
-        self._passed = min(known.values()) if sink in known else 0
+        self._passed = self._passed_by_all(sink)
         last = min(self._passed, self.epoch - 1)
         deleted = [epoch for epoch in self._kept if epoch <= last]
         if deleted:
-            data = b'{"version":1,"first":%d,"writer":"%s"}' % (last + 1, self._writer.encode())
-            update(self._own, "floor.json", self._floor, data)
-            self._floor = data
+            first = self._own.floor()
+            self._set_floor(last + 1)
+            self._passed = self._passed_by_all(sink)
+            if self._passed < last:
+                # One has registered meanwhile, perhaps before it saw the new floor: it keeps what it was promised.
+                self._set_floor(first)
+                return self._passed
             files = chain.from_iterable(self._kept.pop(epoch) for epoch in deleted)
             self._own.storage.delete(*(file.path for file in files))
         return self._passed
+
+    def _passed_by_all(self, sink: str) -> int:
+        """The last epoch that all consumers have passed; 0 until the sink has registered."""
+        known = {consumer.consumer: consumer.epoch for consumer in consumers.consumers(self._own)}
+        return min(known.values()) if sink in known else 0
+
+    def _set_floor(self, first: int) -> None:
+        data = b'{"version":1,"first":%d,"writer":"%s"}' % (first, self._writer.encode())
+        update(self._own, "floor.json", self._floor, data)
+        self._floor = data
 
 
 def discard_continued(spool: Spool, document: Backfill, sinks: Collection[str]) -> None:

@@ -17,6 +17,8 @@ from connector.spool.backfill.records import plans, spool_of
 from connector.spool.backfill.sealing import BackfillWriter, discard_continued, progress, remaining
 from connector.spool.manifest import BackfillPart
 from connector.spool.reading import Spool
+from connector.spool.storage import store
+from connector.spool.storage.store import FileStore
 from connector.spool.writing import sole_writer
 from tests.connector.spool.backfill.builders import T, planned, recorded, segment, spool_with_start
 
@@ -170,6 +172,29 @@ def test_segments_that_every_consumer_has_passed_are_deleted_and_their_manifests
         assert after_restart.prune("files") == 3
         assert after_restart.undelivered_bytes == 0
         assert len(own.storage.list("segments")) == 1, "the newest epoch stays"
+
+
+def test_a_consumer_that_registers_while_segments_are_deleted_finds_the_epoch_that_it_starts_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with backfill("A") as (spool, own, document):
+        writer, write = with_all_sealed(spool, own, document, 3), store.update
+        consumers.record(own, "files", 2, now=T)
+
+        def registering(storage: FileStore, path: str, before: bytes | None, data: bytes) -> None:
+            if consumers.find(own, "mine") is None:
+                consumers.register(own, "mine", now=T)
+            write(storage, path, before, data)
+
+        monkeypatch.setattr(store, "update", registering)
+        assert writer.prune("files") == 0
+        assert own.floor() == 1
+        (first,) = own.manifests(1, 1)
+        assert [batch.num_rows for file in first.files for batch in own.batches(file)] == [1]
+        consumers.record(own, "mine", 1, now=T)
+        assert writer.prune("files") == 1
+        assert own.floor() == 2
+        assert len(own.storage.list("segments")) == 2
 
 
 def test_no_segment_is_deleted_before_the_sink_has_registered_whatever_others_have_read() -> None:
