@@ -23,9 +23,17 @@ _PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
 FORMER_NAMES = r"tables/[0-9a-f]+_tables(_\d+)+"
 """As :class:`spark_sink.sinks.shared.dead_letters.DeadLetters` takes it."""
 
+_FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+_DAY = 24 * 3600
 
-_DELTA_KEEPS = 7 * 24 * 3600 * SECOND
-"""The time for which Delta keeps the files of former versions, unless a table's property says otherwise."""
+DELTA_RETENTIONS: Mapping[str, int] = {_FILES: 7 * _DAY, _LOG: 30 * _DAY}
+"""The seconds for which Delta keeps former versions, where a table does not have the property of that name."""
+
+_LOG_MARGIN = 7 * _DAY
+"""Seconds by which a log is kept for longer than cuts.
+
+Delta goes by the time of a version's commit, and not by when another has followed: until then cuts name the version.
+"""
 
 
 class CutsConfig(Section):
@@ -98,15 +106,17 @@ class TablesConfig(SinkConfig):
                     f"{name}: Parquet files have no versions: leave it out, or use format delta or iceberg"
                 )
         path = None if self.path is None else absolute(self.path)
-        properties = {**self._kept_versions(), **self.table_properties}
-        return TableOptions(self.format, path, self.database, self.mode, self.deletes, properties)
+        kept = {name: value for name, value in self._kept_versions().items() if name not in self.table_properties}
+        properties = {**kept, **self.table_properties}
+        return TableOptions(self.format, path, self.database, self.mode, self.deletes, properties, kept)
 
     def _kept_versions(self) -> dict[str, str]:
-        """The properties of a table of Delta by which the versions of its cuts are kept."""
-        if self.format != "delta" or self.cuts.keep <= _DELTA_KEEPS:
+        """The properties of a table of Delta by which the versions of its cuts are kept; none if its defaults do it."""
+        keep = -(-self.cuts.keep // SECOND)
+        if self.format != "delta" or keep <= DELTA_RETENTIONS[_FILES]:
             return {}
-        kept = f"interval {-(-self.cuts.keep // SECOND)} seconds"
-        return {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}
+        wanted = {_FILES: keep, _LOG: max(keep + _LOG_MARGIN, DELTA_RETENTIONS[_LOG])}
+        return {name: f"interval {seconds} seconds" for name, seconds in wanted.items()}
 
 
 INSERTED_TWICE = "with snapshot two merges at the same time, as of a backfill and the stream, could insert a key twice"
@@ -130,6 +140,9 @@ def snapshot_isolation(properties: Mapping[str, str]) -> str:
 class TableOptions:
     """The options that decide the tables and their rows, from the section ``sink`` or the arguments of ``merge_into``.
 
+    The retentions of ``kept`` are those of the properties by which tables keep the versions of cuts, and which a table
+    of the sink gets later, too, if its own are shorter.
+
     Raises:
         ValueError: they contradict each other; the text begins with the name of an option.
     """
@@ -140,6 +153,7 @@ class TableOptions:
     mode: Mode
     deletes: Deletes
     properties: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value, values in (

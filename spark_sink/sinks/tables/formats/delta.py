@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame
 from spark_sink.errors import SinkError
 from spark_sink.session_options import conf_or_none
 from spark_sink.sinks.tables.formats.jvm import has_jvm, java_classes, java_session
+from spark_sink.sinks.tables.formats.retentions import longer
 from spark_sink.sinks.tables.formats.session import OWN, session_options
-from spark_sink.sinks.tables.formats.store import TableStore
-from spark_sink.sinks.tables.lake_table import quoted
+from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
+from spark_sink.sinks.tables.lake_table import CREATED, LakeTable, quoted, text
 from spark_sink.sources.changes.offsets import Offset
 
 _CONFIG = "spark.databricks.delta.write"
@@ -47,6 +48,15 @@ class DeltaStore(TableStore):
         if self._options.path is None:
             return self._in_database(name)
         return f"delta.{quoted(f'{self._options.path}/{name}')}"
+
+    def _prepare(self, table: LakeTable) -> PreparedTable:
+        """Also raises the retentions of a table of the sink that was created when cuts were kept for a shorter time."""
+        prepared = super()._prepare(table)
+        found = self._table_properties(table.name) if self._options.kept else {}
+        if found.get(CREATED) == "true" and (raised := longer(found, self._options.kept)):
+            texts = ", ".join(f"{text(name)} = {text(value)}" for name, value in raised.items())
+            self._spark.sql(f"ALTER TABLE {self.target(table.name)} SET TBLPROPERTIES ({texts})")
+        return prepared
 
     def state(self, name: str) -> str | None:
         """The metadata of the newest version; where the folder of a table is not known, finding it takes too long."""
