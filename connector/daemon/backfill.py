@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from connector.config.loading import Config
+from connector.config.sinks import sink_type
 from connector.core.health.retries import BACKFILL
 from connector.core.timestamps import SECOND, format_rfc3339
 from connector.daemon.backfill_recorder import BackfillRecorder
@@ -88,7 +89,8 @@ async def backfill(
         async with opened(config.source, started=True) as stream:
             versions = await row_versions(stream.client, stream.dialect)
             header = await in_thread(header_for_backfill, spool, config, stream)
-            recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream))
+            waits = sink_type(config.sink.type).waits_for_backfill
+            recorder = BackfillRecorder(spool, header, stream, versions, Requests.of(stream), reads_parents=waits)
             due = await in_thread(due_by_command, recorder, config, options.tables, left, is_first=is_first)
         if due is None:
             return

@@ -1,7 +1,7 @@
 """Records backfills, new ones and the rest of those whose timestamp is lost, before anything is read."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,7 +17,14 @@ from connector.process import cores
 from connector.reader.change_stream import OpenStream
 from connector.spanner.versions import RowVersions, row_versions
 from connector.spool.backfill.documents import Backfill, Why
-from connector.spool.backfill.records import RecordedBackfill, backfills, check_not_continued, find, record
+from connector.spool.backfill.records import (
+    RecordedBackfill,
+    backfills,
+    check_not_continued,
+    find,
+    record,
+    unfinished_of,
+)
 from connector.spool.backfill.requests import withdraw_requests
 from connector.spool.reading import Spool, SpoolHeader
 from connector.spool.writing import sole_writer
@@ -36,6 +43,8 @@ class BackfillRecorder:
         stream: the change stream.
         versions: of the database's rows.
         requests: to Spanner, from another thread.
+        reads_parents: whether the tables that rows refer to are read, too, because the sink holds their changes back
+            meanwhile: a parent that was committed since would be at the destination neither from them nor from a row.
     """
 
     spool: Spool
@@ -43,15 +52,18 @@ class BackfillRecorder:
     stream: OpenStream
     versions: RowVersions
     requests: Requests
+    reads_parents: bool = False
 
     @classmethod
-    async def of(cls, spool: Spool, header: SpoolHeader, stream: OpenStream) -> Self:
+    async def of(cls, spool: Spool, header: SpoolHeader, stream: OpenStream, *, reads_parents: bool = False) -> Self:
         """The recorder of a stream, which asks Spanner how long it keeps versions of rows."""
         versions = await row_versions(stream.client, stream.dialect)
-        return cls(spool, header, stream, versions, Requests.of(stream))
+        return cls(spool, header, stream, versions, Requests.of(stream), reads_parents)
 
     def first(self, tables: list[TableSchema], *, after: int, why: Why) -> Backfill:
         """Records a backfill that continues no other, with the configured conditions; see :meth:`record`.
+
+        With ``reads_parents`` also of the tables that rows of these refer to.
 
         Raises:
             ConfigurationError: as of :func:`connector.check.backfilled_tables.conditions_of`, or a table has none and
@@ -59,6 +71,7 @@ class BackfillRecorder:
             SpannerCdcError: Spanner cannot be reached, or the disk refuses.
         """
         conditions = conditions_of(self.stream)
+        tables = self._with_parents(tables)
         check_bounded(self.stream.config.placements, (table.table for table in tables), conditions)
         return self.record(tables, after=after, why=why, conditions=conditions)
 
@@ -104,8 +117,42 @@ class BackfillRecorder:
             check_not_continued(self.spool, number)
             newest = find(self.spool, number)
             tables = [table for table in tables if newest is None or table.table in newest.progress.unfinished]
-            after = len(backfills(self.spool))
-            return self.record(tables, after=after, why=why_again, continues=number, conditions=conditions)
+            known = backfills(self.spool)
+            widened = self._with_parents(tables, known)
+            check_bounded(self.stream.config.placements, (table.table for table in widened), conditions)
+            also = {table.table for table in widened if table not in tables}
+            withdraw_requests(self.spool, also, "stop")  # of an earlier backfill
+            return self.record(widened, after=len(known), why=why_again, continues=number, conditions=conditions)
+
+    def _with_parents(self, tables: list[TableSchema], known: Sequence[RecordedBackfill] = ()) -> list[TableSchema]:
+        """Tables, and those that their rows need; see ``reads_parents``.
+
+        Args:
+            tables: the tables.
+            known: backfills whose unfinished tables are not added.
+
+        Raises:
+            SpannerCdcError: Spanner cannot be reached.
+        """
+        if not (self.reads_parents and tables):
+            return tables
+        names, rules = {table.table for table in tables}, self.stream.config.backfill
+        needed = self.requests.relations().with_parents(names) - names
+        for one in unfinished_of(known):
+            needed.difference_update(one.progress.unfinished)
+        also = [
+            table
+            for table in self.stream.kept_tables
+            if table.table in needed and not (rules is not None and rules.excludes(table.table))
+        ]
+        if also:
+            _log.info(
+                "tables that others refer to are read, too, because their changes wait for the backfill",
+                action="backfill_reads_parents",
+                tables=", ".join(sorted(names)),
+                too=", ".join(table.table for table in also),
+            )
+        return [*tables, *also]
 
     def record(
         self,

@@ -210,5 +210,5 @@ async def backfill_of_new_tables(config: Config) -> Backfill | None:
         tables = [table for name, table in by_name.items() if name in new]
         if not tables:
             return None
-        recorder = await BackfillRecorder.of(spool, header, stream)
+        recorder = await BackfillRecorder.of(spool, header, stream, reads_parents=waits)
         return await in_thread(recorder.first, tables, after=len(known), why="command")

@@ -70,7 +70,7 @@ def due_by_command(
     unfinished = unfinished_of(known)
     tables = tables_of(recorder.stream, patterns)
     names = frozenset(table.table for table in tables)
-    one = _continuable(unfinished, names if patterns else None, left)
+    one = _continuable(unfinished, names if patterns else None, left, has_parents=recorder.reads_parents)
     if one is not None:
         return recorder.continued(one)
     if not is_first:
@@ -87,7 +87,7 @@ def due_by_command(
 
 
 def _continuable(
-    unfinished: Sequence[RecordedBackfill], names: frozenset[str] | None, left: Collection[int]
+    unfinished: Sequence[RecordedBackfill], names: frozenset[str] | None, left: Collection[int], *, has_parents: bool
 ) -> RecordedBackfill | None:
     """The unfinished backfill that a command continues; None if there is none.
 
@@ -95,6 +95,7 @@ def _continuable(
         unfinished: in order.
         names: the tables that the command names; None if it names none.
         left: the numbers of those that it may continue without naming tables.
+        has_parents: whether backfills have tables beside those that a command names.
 
     Raises:
         ConfigurationError: one has some of these tables.
@@ -103,13 +104,15 @@ def _continuable(
     if names is None:
         return next((one for one in unfinished if not one.is_stopped and one.document.number in left), None)
     for one in unfinished:
-        if not one.document.is_repair and {table.table for table in one.document.tables} == names:
+        tables = {table.table for table in one.document.tables}
+        is_left = has_parents and names <= tables and not names.isdisjoint(one.progress.unfinished)
+        if not one.document.is_repair and (names == tables or is_left):
             if one.is_stopped:
                 raise _all_stopped([one])
             return one
         if names.intersection(one.progress.unfinished):
-            tables = ", ".join(sorted(one.progress.unfinished))
-            has = f"{one.document.kind} {one.document.number} of {tables} is not finished"
+            unread = ", ".join(sorted(one.progress.unfinished))
+            has = f"{one.document.kind} {one.document.number} of {unread} is not finished"
             how = "run `spanner-cdc backfill CONFIG` without --table to finish it"
             raise ConfigurationError([f"--table: {has}: {how}"])
     return None

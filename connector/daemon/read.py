@@ -14,6 +14,7 @@ from typing import Protocol
 from connector.check.starts import start_of_spool
 from connector.config.loading import Config
 from connector.config.sections import SourceConfig
+from connector.config.sinks import sink_type
 from connector.core.health.states import StreamState
 from connector.core.timestamps import format_rfc3339
 from connector.daemon.backfill_recorder import BackfillRecorder
@@ -203,7 +204,8 @@ async def _with_backfill(
         for document in await in_thread(interrupted_repairs, start.spool):
             on_backfill(document)
         return
-    recorder = await BackfillRecorder.of(start.spool, start.header, stream)
+    waits = sink_type(config.sink.type).waits_for_backfill
+    recorder = await BackfillRecorder.of(start.spool, start.header, stream, reads_parents=waits)
     for document in await in_thread(due_at_start, recorder):
         on_backfill(document)
 

@@ -35,15 +35,28 @@ class Relations:
         """Tables, and those that they are interleaved in."""
         return _reached(tables, {table: [parent] for table, parent in self.interleaved.items()})
 
+    def with_parents(self, tables: Iterable[str]) -> set[str]:
+        """Tables, and those that their rows need, by interleaving or foreign keys: these can be read before them.
+
+        No order of :meth:`circular` tables is right, so that these are only among them if they are given.
+        """
+        omitted = set(self.circular())
+        return _reached(tables, {table: others - omitted for table, others in self._parents().items()})
+
     def circular(self) -> list[str]:
         """The tables that refer to themselves by foreign keys, also by way of other tables or of interleaving.
 
         No order of such tables has every row before those that refer to it.
         """
+        parents = self._parents()
+        return sorted(table for table, others in parents.items() if table in _reached(others, parents))
+
+    def _parents(self) -> dict[str, set[str]]:
+        """The tables that each is interleaved in or refers to."""
         parents = {table: {*others} for table, others in self.references.items()}
         for table, parent in self.interleaved.items():
             parents.setdefault(table, set()).add(parent)
-        return sorted(table for table, others in parents.items() if table in _reached(others, parents))
+        return parents
 
 
 async def relations_of(client: Metadata, dialect: Dialect) -> Relations:

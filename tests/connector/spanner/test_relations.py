@@ -18,6 +18,16 @@ def test_parents_come_first_and_all_else_stays_in_its_order() -> None:
     assert found.parents_first(tables) == ["Others", "Singers", "Venues", "Albums", "Bands", "Songs"]
 
 
+def test_the_tables_that_rows_need_are_found_at_any_depth_and_none_that_no_order_is_right_for() -> None:
+    found = relations(
+        {"Albums": "Singers", "Songs": "Albums"},
+        {"Singers": {"Labels"}, "Songs": {"Staff"}, "Staff": {"Staff", "Offices"}},
+    )
+    assert found.with_parents(["Songs"]) == {"Songs", "Albums", "Singers", "Labels"}
+    assert found.with_parents(["Labels", "Others"]) == {"Labels", "Others"}
+    assert found.with_parents(["Staff"]) == {"Staff", "Offices"}
+
+
 @pytest.mark.parametrize(
     ("interleaved", "references", "circular"),
     [

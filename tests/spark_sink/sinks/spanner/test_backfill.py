@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from google.cloud.spanner_v1.keyset import KeySet
 
 from connector.config.address import DatabaseAddress
 from connector.core.timestamps import MINUTE, SECOND, format_rfc3339
@@ -91,6 +92,43 @@ def test_a_backfill_that_cannot_be_done_ends_the_service_with_its_reason(
     checked = run("check", config)
     assert checked.code != 0
     assert "source.backfill: a foreign key of table Staff" in checked.err + checked.out.decode()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_later_backfill_of_a_child_finds_the_parents_whose_changes_wait(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    tables = {"Parents": ("Id",), "Children": ("Id", "Number")}
+    source, replica = database(), database()
+    empty(replica)
+    for one in (source, replica):
+        one.run_ddl(
+            "CREATE TABLE Parents (Id INT64) PRIMARY KEY (Id)",
+            "CREATE TABLE Children (Id INT64, Number INT64) PRIMARY KEY (Id, Number), INTERLEAVE IN PARENT Parents",
+        )
+    config = configuration(
+        tmp_path,
+        source,
+        source={"start": "now", "end": "now"},
+        spark={**SPARK, "checkpoint": str(tmp_path / "checkpoint")},
+        sink={"type": "spanner", "database": replica.database_id, "dead_letters": str(tmp_path / "dead")},
+    )
+    assert run("read", config).code == 0
+    with source.database.batch() as batch:
+        batch.insert("Parents", tables["Parents"], [(1,)])
+        batch.insert("Children", tables["Children"], [(1, 1)])
+    filled = run("backfill", config, "--table", "Children")
+    assert filled.code == 0, filled.err
+    done = run("run", config)
+    assert done.code == 0, done.err
+    assert not (tmp_path / "dead").exists(), filled.err
+    for table, columns in tables.items():
+        found = []
+        for one in (source, replica):
+            with one.database.snapshot() as snapshot:
+                found.append([list(row) for row in snapshot.read(table, columns, KeySet(all_=True))])
+        assert found[0] == found[1] != []
 
 
 def test_changes_do_not_wait_for_a_repair_that_was_killed_while_it_was_recorded(
