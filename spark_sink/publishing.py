@@ -11,7 +11,7 @@ micro-batches everything up to the sink's recorded epoch is committed, and nothi
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +39,7 @@ from spark_sink.idling import interval_of
 from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.published_cut import HAS_REJECTED, CutStore, PublishedCut, TableAtCut
+from spark_sink.sinks.shared.replayed_spools import not_found
 from spark_sink.sinks.shared.started_batches import StartedBatches
 from spark_sink.sources.changes.known_tables import KnownTables
 
@@ -244,7 +245,7 @@ class _Incompleteness:
             before | unfinished_among(spool, known, _sink_of(delivery)),
             delivery.unsettled(),
             folders,
-            0 if folders else _not_found(delivery, report, known),
+            0 if folders else not_found(delivery.consumer, delivery.dead_letters, report, known),
         )
 
     def by_timestamp(self, tables: Collection[str]) -> Callable[[int], Mapping[str, str]]:
@@ -281,10 +282,10 @@ class _Incompleteness:
             return "its backfill is not done"
         if folder_of(table) in self.folders:
             return HAS_REJECTED
-        if table in self.unsettled:
-            return "rows that were deleted during its backfill are not removed yet"
         if self.not_found:
             return f"dead letters of its sink are not found ({self.not_found}): they may be of it"
+        if table in self.unsettled:
+            return "deleted rows that were kept for a backfill or for dead letters are not removed yet"
         return ""
 
     def _to_come(self, tables: Collection[str]) -> frozenset[str]:
@@ -385,14 +386,6 @@ class _Loss:
     since: int
     up_to: int
     why: str
-
-
-def _not_found(delivery: Delivery, report: SinkReport, known: Iterable[RecordedBackfill]) -> int:
-    """The dead letters of a sink, by its reports, if its store has none."""
-    of_backfills = sum(report_of(one.spool, delivery.consumer).refused for one in known)
-    left = max(report.refused + of_backfills - report.replayed, 0)
-    # those of a backfill may have come after the store was searched
-    return left if left and not delivery.dead_letters.folders() else 0
 
 
 def publish_without_sink(delivery: Delivery, spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from connector.config.destination import check_kept
 from connector.config.loading import Config
 from connector.errors import ConfigurationError, SpoolError
-from connector.spool.backfill.records import backfills
+from connector.spool.backfill.records import RecordedBackfill, backfills
 from connector.spool.consumers import done, find, replay_lock, sink_lock
 from connector.spool.reading import Spool
 from connector.spool.sink_report import SinkReport, report_of, write_report
@@ -169,6 +169,25 @@ def open_dead_letters(spool: Spool, consumer: str) -> int:
     """
     report = report_of(spool, consumer)
     return max(_rejected(spool, consumer, report) - report.replayed, 0)
+
+
+def not_found(consumer: str, store: DeadLetters, report: SinkReport, known: Iterable[RecordedBackfill]) -> int:
+    """The dead letters of a sink, by its reports, if its store has none at all, and no replay has recorded that.
+
+    Args:
+        consumer: the sink's name.
+        store: its dead-letter store.
+        report: its report of the change stream.
+        known: the change stream's backfills, of which it has reports, too.
+
+    Raises:
+        SpoolError: a report cannot be read.
+        SinkError: the store cannot be read.
+    """
+    of_backfills = sum(report_of(one.spool, consumer).refused for one in known)
+    left = max(report.refused + of_backfills - report.replayed, 0)
+    # those of a backfill may have come after the store was searched
+    return left if left and not store.folders() else 0
 
 
 def own_dead_letters(spool: Spool, store: DeadLetters) -> int:

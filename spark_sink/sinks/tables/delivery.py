@@ -5,6 +5,9 @@ comes after its DELETE would be there again. They are removed once the backfill 
 (:mod:`spark_sink.settling`); the spool records which tables have some (:mod:`spark_sink.sinks.tables.kept_rows`). The
 same goes for what rows that are updated meanwhile note (:mod:`spark_sink.sinks.tables.lake_table`).
 
+A start that finds none of the sink's dead letters, as on a volume that is not mounted, does not know the rows that a
+replay may bring later: it keeps every deleted row, and removes none.
+
 One table that cannot be written stops no other (:mod:`spark_sink.sinks.tables.stopped_tables`).
 """
 
@@ -22,6 +25,7 @@ from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import CutStore
+from spark_sink.sinks.shared.replayed_spools import not_found
 from spark_sink.sinks.shared.reports import TaskReport
 from spark_sink.sinks.tables.config import TablesConfig
 from spark_sink.sinks.tables.cuts.cut_records import CutRecords
@@ -58,6 +62,7 @@ class TablesDelivery(Delivery):
         self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
         self._later = frozenset[str]()
+        self._is_lacking: bool | None = None
         self._maintenance = None
         self._forgets_failures = sink.maintenance == "none" and not feed.is_backfill
         if sink.maintenance != "none" and sink.format != "parquet" and not feed.is_backfill:
@@ -122,14 +127,16 @@ class TablesDelivery(Delivery):
         """True if a table whose backfill is done may have deleted rows."""
         return self._removes and not self._kept.tables() <= unfinished | self._later
 
-    def settle(self, spark: SparkSession, unfinished: frozenset[str]) -> None:
+    def settle(self, spark: SparkSession, unfinished: frozenset[str], *, is_replay: bool = False) -> None:
         """Removes the deleted rows of tables whose backfill is done.
 
         A table with dead letters keeps them, because rows of the backfill may be among those, and so does a table whose
-        kept rows cannot be removed: it is reported as stopped, and the next start tries again.
+        kept rows cannot be removed: it is reported as stopped, and the next start tries again. While dead letters are
+        not found, they may be of any table; only a replay knows that there are none.
         """
         due = self._kept.tables() - unfinished
-        later = with_dead_letters(self.dead_letters, due)
+        is_lacking = not is_replay and self._lacks_dead_letters()
+        later = due if is_lacking else with_dead_letters(self.dead_letters, due)
         failed: dict[str, str] = {}
         for table in sorted(due - later):
             try:
@@ -182,15 +189,25 @@ class TablesDelivery(Delivery):
         """Records the tables whose deleted rows are kept from now on: rows of a backfill may come after their DELETE.
 
         These are also in its dead letters. The store is searched when a backfill was recorded, or is done with a table,
-        since it was searched last.
+        since it was searched last. Where dead letters are not found, they may be of any table.
         """
         tables, state = set(unfinished), (len(known), unfinished)
         if known and state != self._searched:
             folders = self.dead_letters.folders(*(f"{one.spool.header().spool_id}_" for one in known))
             of_backfills = {table.table for one in known for table in one.document.tables}
             tables |= {table for table in of_backfills if folder_of(table) in folders}
+        if self._lacks_dead_letters():
+            tables |= {table for table in self._made_writer().tables() if self.keeps(table)}
         self._kept.add(frozenset(tables))
         self._searched = state
+
+    def _lacks_dead_letters(self) -> bool:
+        """True if the store had none of the sink's dead letters when this process looked first."""
+        if self._is_lacking is None:
+            stream = self.feed.stream
+            report = report_of(stream, self.consumer)
+            self._is_lacking = not_found(self.consumer, self.dead_letters, report, backfills(stream)) > 0
+        return self._is_lacking
 
     def _report_unsettled(self, failed: Mapping[str, str], due: frozenset[str]) -> None:
         """Reports the tables whose deleted rows could not be removed, and those whose rows are removed now."""

@@ -199,7 +199,7 @@ class TablesReplay:
     def settle(self) -> None:
         """Removes deleted rows that were kept for dead letters of a backfill."""
         if self._delivery.is_due(self._unfinished):
-            self._delivery.settle(self._spark, self._unfinished)
+            self._delivery.settle(self._spark, self._unfinished, is_replay=True)
 
 
 def _all(rows: pa.RecordBatch, why: str) -> Rejections:

@@ -204,10 +204,14 @@ def test_a_merged_table_has_the_rows_of_the_source_after_a_replay(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_away", [False, True])
 def test_a_row_that_is_deleted_while_a_backfill_has_dead_letters_does_not_come_back(
-    lake: SparkSession, merging_format: Format, tmp_path: Path
+    lake: SparkSession, merging_format: Format, tmp_path: Path, *, is_away: bool
 ) -> None:
-    """Its deleted row is kept until the dead letters of the backfill are replayed, though the backfill is done."""
+    """Its deleted row is kept until the dead letters of the backfill are replayed, though the backfill is done.
+
+    Also if a start does not find them meanwhile, as on a volume that is not mounted.
+    """
     run = BackfillEnds(lake, merging_format, "silence", tmp_path, seed=1)
     run.chance = 0
     with run.refusing():
@@ -218,6 +222,10 @@ def test_a_row_that_is_deleted_while_a_backfill_has_dead_letters_does_not_come_b
         run.source.commit()
         run.deliver()
     at = target(tmp_path / "lake", merging_format)
+    if is_away:
+        (tmp_path / "letters").rename(tmp_path / "aside")
+        run.deliver()
+        (tmp_path / "aside").rename(tmp_path / "letters")
     lake.sql(f"REFRESH TABLE {at}")
     assert lake.table(at).where("_is_deleted").count() > 0
     run.replay()

@@ -140,6 +140,25 @@ def test_a_dead_letter_that_a_stopped_table_gets_with_its_delete_does_not_come_b
 
 
 @pytest.mark.long
+def test_a_row_that_is_deleted_while_its_dead_letter_is_not_found_does_not_come_back(
+    lake: SparkSession, merging_format: Format, tmp_path: Path
+) -> None:
+    """As on a volume that is not mounted when the sink starts."""
+    sink = Sink(lake, tmp_path, format=merging_format)
+    sink.maker.seal(made(1, 1, "1"), made(2, 2, BAD))
+    sink.deliver(1)
+    (tmp_path / "letters").rename(tmp_path / "aside")
+    sink.restart()
+    sink.maker.seal(made(3, 2, BAD, "DELETE"))
+    sink.deliver(2)
+    (tmp_path / "aside").rename(tmp_path / "letters")
+    sink.restart()
+    mend(sink)
+    assert sink.replay() == Replayed(sent=1)
+    assert merged(lake, tmp_path / "lake", merging_format) == {1: 1}
+
+
+@pytest.mark.long
 def test_a_damaged_payload_keeps_later_changes_of_its_table_waiting(
     lake: SparkSession, merging_format: Format, tmp_path: Path
 ) -> None:

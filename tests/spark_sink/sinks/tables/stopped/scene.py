@@ -80,6 +80,9 @@ class Writer:
         self.table(name)
         return self._to.applied[name]
 
+    def remove_deleted(self, _: object, name: str) -> None:
+        """There are none."""
+
     def write(self, events: pa.Table, *, is_stopped: Callable[[str], bool] = lambda _: False, **_: object) -> Written:
         counts = {each["values"]: each["counts"] for each in pc.value_counts(events.column("object")).to_pylist()}
         first, last = pc.min_max(events.column("epoch")).as_py().values()
