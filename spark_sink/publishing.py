@@ -323,6 +323,7 @@ class _Incompleteness:
             *self._were_excluded(),
             *self._came_late(),
             *self._without_dead_letters(),
+            *self._at_destination(),
         ]
 
     def _before_start(self) -> Iterator["_Loss"]:
@@ -369,6 +370,12 @@ class _Incompleteness:
             yield _Loss(
                 {table}.__contains__, 0, up_to + 1, "it was stopped, and continues without its dead letters of then"
             )
+
+    def _at_destination(self) -> Iterator["_Loss"]:
+        """The rows of tables that somebody has dropped, or set back to an older state."""
+        for table, up_to in self.report.lost.items():
+            why = "it was dropped or set back to an older state at the destination, and lacks rows"
+            yield _Loss({table}.__contains__, 0, up_to, why)
 
 
 @dataclass(frozen=True, slots=True)

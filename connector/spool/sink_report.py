@@ -47,6 +47,20 @@ class CutReport(DocumentPart):
     incomplete: dict[str, str] = Field(default_factory=dict)
 
 
+class WrittenTable(DocumentPart):
+    """A table at a sink's destination, as the sink last left it.
+
+    Attributes:
+        id: the table's own, which no other table of its name has; empty if it is not known.
+        epoch: an epoch up to which the table was seen to have everything.
+        up_to: the commit timestamp up to which it had everything; it was seen to have that, or a commit had it.
+    """
+
+    id: str = ""
+    epoch: int = Field(default=0, ge=0)
+    up_to: Timestamp = 0
+
+
 class SinkReport(Document):
     """A sink's report.
 
@@ -59,6 +73,9 @@ class SinkReport(Document):
         stopped: why a table is stopped, by its name in the source.
         lacking: the commit timestamp up to which a table that was stopped lacks changes, because its dead letters were
             removed, or not found, and it continues without them.
+        written: the tables at the destination, by their names in the source, where the destination may lose them.
+        lost: the commit timestamp from which on a backfill has what a table lost, because it was dropped or set back to
+            an older state at the destination.
         incomplete: rows that were delivered without columns, because Spanner no longer keeps them as of their commit
             (``source.complete_rows``).
         batches: micro-batches that were delivered.
@@ -81,6 +98,8 @@ class SinkReport(Document):
     dead_letters: str = ""
     stopped: dict[str, str]
     lacking: dict[str, Timestamp] = Field(default_factory=dict)
+    written: dict[str, WrittenTable] = Field(default_factory=dict)
+    lost: dict[str, Timestamp] = Field(default_factory=dict)
     incomplete: int = Field(default=0, ge=0)
     batches: int = Field(default=0, ge=0)
     events: int = Field(default=0, ge=0)
@@ -120,6 +139,11 @@ class SinkReport(Document):
         """The report after stopped tables have continued without their dead letters, up to a commit timestamp."""
         lacking = {table: max(up_to, self.lacking.get(table, up_to)) for table in tables}
         return self.model_copy(update={"lacking": {**self.lacking, **lacking}})
+
+    def loses(self, tables: Mapping[str, int]) -> "SinkReport":
+        """The report after tables have lost rows; a backfill as of these commit timestamps, or later, has them."""
+        lost = {table: max(at, self.lost.get(table, at)) for table, at in tables.items()}
+        return self.model_copy(update={"lost": {**self.lost, **lost}})
 
     def found(self, table: str) -> "SinkReport":
         """The report after dead letters of a table are found again, and are written."""

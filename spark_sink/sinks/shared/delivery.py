@@ -17,7 +17,7 @@ from connector.config.sinks import sink_type
 from connector.config.spark_checkpoint import sink_checkpoint
 from connector.core.filters import RecordFilter
 from connector.spool.consumers import find
-from connector.spool.sink_report import report_of, write_report
+from connector.spool.sink_report import SinkReport, report_of, write_report
 from spark_sink.sinks.shared.dead_letters import DeadLetters
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.shared.published_cut import CutStore
@@ -177,12 +177,17 @@ class Delivery(ABC):
         if batch is not None:
             after = after.delivered(batch.last, events, time.time_ns())
             self.done = batch.last
+        after = self._with_tables(after)
         if after != before:
             write_report(self._spool, self.consumer, after)
         what, *more = phrases
         lacking = f", {incomplete} without columns that Spanner no longer keeps" if incomplete else ""
         dead_letters = f", {rejected} to the dead letters at {self.dead_letters.root}" if rejected else ""
         return "; ".join([f"{what}{lacking}{dead_letters}", *more, *self._news(reports)])
+
+    def _with_tables(self, report: SinkReport) -> SinkReport:
+        """The report with the tables at the destination, if the sink keeps them there."""
+        return report
 
     def _states(self, reports: Sequence[TaskReport]) -> Mapping[str, str]:
         """The reason why each table is stopped; empty if it is not."""

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from connector import log
 from connector.config.loading import Config
 from connector.spool.backfill.records import RecordedBackfill, backfills, unfinished_among, unfinished_tables
-from connector.spool.sink_report import report_of, write_report
+from connector.spool.sink_report import SinkReport, report_of, write_report
 from spark_sink.errors import SinkError, TableError
 from spark_sink.sinks.shared.dead_letters import folder_of
 from spark_sink.sinks.shared.delivery import Delivery
@@ -33,6 +33,7 @@ from spark_sink.sinks.tables.formats.session import writing
 from spark_sink.sinks.tables.kept_rows import KeptRows
 from spark_sink.sinks.tables.lake_table import CUTS, table_name
 from spark_sink.sinks.tables.libraries import missing_library
+from spark_sink.sinks.tables.losses.written_tables import TableNow, WrittenTables
 from spark_sink.sinks.tables.maintenance.maintenance import Maintenance, forget_failures
 from spark_sink.sinks.tables.maintenance.upkeeps import upkeep_of
 from spark_sink.sinks.tables.merge_into import TablesWriter
@@ -61,6 +62,8 @@ class TablesDelivery(Delivery):
         self._rejected = RejectedRows(feed, self.dead_letters, sink.mode)
         self._searched: tuple[int, frozenset[str]] | None = None
         self._unsettled: dict[str, str] = {}
+        self._tables = WrittenTables(feed, self.consumer)
+        self._written: Mapping[str, TableNow] = {}
         self._later = frozenset[str]()
         self._is_lacking: bool | None = None
         self._maintenance = None
@@ -87,8 +90,14 @@ class TablesDelivery(Delivery):
             self._record_kept(known, unfinished)
         # a backfill that is done may have left dead letters
         keeps = unfinished | self._kept.tables() if self._removes else unfinished
-        written = writer.write(reports, tombstones=keeps, of_backfill=self.feed.is_backfill, is_stopped=stopped.has)
-        found = written.merged
+        written = writer.write(
+            reports,
+            tombstones=keeps,
+            of_backfill=self.feed.is_backfill,
+            is_stopped=stopped.has,
+            met=self._tables.met,
+        )
+        found, self._written = written.merged, written.tables
         if not found.events:
             return ""
         stopped.record(self.feed.stream, found.first)
@@ -111,6 +120,9 @@ class TablesDelivery(Delivery):
         """Also of tables that no event is of."""
         stopped = self._stopped_tables()
         return {**dict.fromkeys(stopped.resumed, ""), **super()._states(reports), **self._unsettled, **stopped.reasons}
+
+    def _with_tables(self, report: SinkReport) -> SinkReport:
+        return self._tables.after(report, self._written)
 
     def keep_deleted(self, table: str, unfinished: frozenset[str]) -> frozenset[str]:
         """Has the deleted rows of a table kept, where a backfill may have left dead letters of it.

@@ -20,12 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from connector.envelope.envelope import WHOLE_ROWS
 from connector.errors import ConfigurationError, SpannerCdcError, SpoolError
 from connector.spool.consumers import checked_name
+from connector.spool.manifest import watermark_of
 from connector.spool.storage.locations import absolute
 from spark_sink.errors import TableError, TableNameError
 from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.applied_epochs import Attempts, identified, start_over
 from spark_sink.sinks.tables.config import Deletes, Format, Mode, TableOptions
-from spark_sink.sinks.tables.formats.session import OWN, persisted, writing
+from spark_sink.sinks.tables.formats.kept_events import kept_events
+from spark_sink.sinks.tables.formats.session import OWN, writing
 from spark_sink.sinks.tables.formats.store import PreparedTable, TableStore
 from spark_sink.sinks.tables.formats.stores import STORES
 from spark_sink.sinks.tables.history.version_merger import history_statement
@@ -38,6 +40,7 @@ from spark_sink.sinks.tables.lake_table import (
     table_name,
     taken_names,
 )
+from spark_sink.sinks.tables.losses.written_tables import Met, TableNow
 from spark_sink.sinks.tables.rejected.rejected_rows import NoDeadLetters, RejectedRows
 from spark_sink.sinks.tables.rejected.rewriting import AGAIN, append_again, newer
 from spark_sink.sinks.tables.reserved_names import kept_names
@@ -58,9 +61,6 @@ _ROWS_OF_A_TASK = 100_000
 
 _EVENTS_OF_A_TASK = 5_000
 """Events of a table that one task reads and merges: a shuffle of so few costs more than it saves."""
-
-_METADATA = ("mod_type", "commit_timestamp", "is_deleted", "value_capture_type", "primary_keys")
-"""The fields of ``source_metadata`` that are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,12 @@ class Written:
     Attributes:
         merged: its epochs and events.
         stopped: the tables that cannot be written until they are repaired, with their errors; the others are written.
+        tables: the others, as they are now.
     """
 
     merged: Merged
     stopped: Mapping[str, SpannerCdcError]
+    tables: Mapping[str, TableNow] = field(default_factory=dict)
 
 
 def merge_into(
@@ -186,6 +188,7 @@ class TablesWriter:
         tombstones: frozenset[str] = frozenset(),
         of_backfill: bool = False,
         is_stopped: Callable[[str], bool] = lambda _: False,
+        met: Met = lambda _: None,
     ) -> Written:
         """Brings the events of whole epochs into their tables; one that cannot be written keeps no other from it.
 
@@ -194,12 +197,13 @@ class TablesWriter:
             tombstones: tables whose backfill is not done: their deleted rows are kept, whatever the option says.
             of_backfill: whether the rows are those of a backfill, which may have changed since.
             is_stopped: whether a table is stopped already: its events are only counted.
+            met: is called with the tables as they are before they are written.
 
         Raises:
             SpoolError: see :func:`merge_into`.
             PySparkException, Py4JError: Spark or the destination fails for more than one table.
         """
-        with _kept(events) as (kept, is_kept):
+        with kept_events(events) as (kept, is_kept):
             found = kept.groupBy("object").agg(
                 F.count(F.lit(1)).alias("events"),
                 F.min("epoch").alias("first"),
@@ -223,7 +227,8 @@ class TablesWriter:
             # a batch read that is planned again has the epochs that were sealed since
             bounded = kept if is_kept else kept.where(F.col("epoch") <= merged.last)
             with writing(events.sparkSession):
-                return Written(merged, self._write(bounded, due, merged, _Merging(keeps, of_backfill, tombstones)))
+                stopped, tables = self._write(bounded, due, merged, _Merging(keeps, of_backfill, tombstones), met)
+            return Written(merged, stopped, tables)
 
     def _keeps_deleted(self, tombstones: frozenset[str], names: Iterable[str], *, of_backfill: bool) -> frozenset[str]:
         if self._options.deletes == "flag":
@@ -232,9 +237,9 @@ class TablesWriter:
         return frozenset() if of_backfill and self._options.mode == "merge" else tombstones
 
     def _write(
-        self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging"
-    ) -> Mapping[str, SpannerCdcError]:
-        """Returns the tables that cannot be written, with their errors."""
+        self, events: DataFrame, counts: Sequence[Row], batch: Merged, merging: "_Merging", met: Met = lambda _: None
+    ) -> tuple[Mapping[str, SpannerCdcError], Mapping[str, TableNow]]:
+        """Returns the tables that cannot be written, with their errors, and the others as they are then."""
         store = self.store(events.sparkSession)
         last, now = identified(self._spool, batch.last), TablesNow(self._known, self._own)
         stopped = _with_names_of_others([row["object"] for row in counts], filter(self._is_there, now.names()))
@@ -264,6 +269,8 @@ class TablesWriter:
             with only(name), naming(table, store.target(table.name), events):
                 self._rejected.opened(table, events.sparkSession)
         ready = prepared.keys() - stopped.keys()
+        now_there = {name: _now(store, *prepared[name]) for name in sorted(ready)}
+        met(now_there)
         due = [row for row in counts if row["object"] in ready and row["last"] > prepared[row["object"]][1]]
 
         def one(row: Row) -> None:
@@ -277,6 +284,8 @@ class TablesWriter:
                 left = of_newest_key(left, table, store.target(table.name), row["keys"], is_certain=is_certain)
             self._rejected.write(table, left, write)
             store.committed(table.name, last)
+            if store.has(table.name, last.epoch):
+                now_there[table.source] = replace(now_there[table.source], epoch=last.epoch)
 
         def named(row: Row) -> None:
             table = prepared[row["object"]][0].table
@@ -286,7 +295,8 @@ class TablesWriter:
         committing = nullcontext() if self._options.mode == "append" else store.committing(last)
         with committing, ThreadPoolExecutor(_AT_A_TIME) as threads:
             list(threads.map(named, due))
-        return stopped
+        up_to = watermark_of(last.at) if last.at else 0
+        return stopped, {name: replace(one, up_to=up_to) for name, one in now_there.items() if name not in stopped}
 
     def _applied(self, store: TableStore, table: LakeTable) -> int:
         """The last epoch that a table has.
@@ -461,6 +471,11 @@ class _Merging:
         return merge_statement(table, target, rows, whole=whole, keeps_deleted=keeps, notes=notes)
 
 
+def _now(store: TableStore, found: PreparedTable, epoch: int) -> TableNow:
+    name = found.table.name
+    return TableNow(store.identity(name), epoch, is_new=store.is_new(name))
+
+
 def _with_names_of_others(names: Sequence[str], others: Iterable[str]) -> dict[str, SpannerCdcError]:
     """Those of some tables whose name in the destination is that of another table, too."""
     found = colliding(sorted({*names, *others}))
@@ -477,18 +492,3 @@ def _is_update() -> Column:
 
 def _is_partial() -> Column:
     return _is_update() & ~F.col("source_metadata").getField("value_capture_type").isin(*WHOLE_ROWS)
-
-
-@contextmanager
-def _kept(events: DataFrame) -> Iterator[tuple[DataFrame, bool]]:
-    """The columns and the fields that are needed, and whether they are read once, as where the session keeps rows."""
-    metadata = F.struct(*(F.col("source_metadata").getField(name).alias(name) for name in _METADATA))
-    names = ("object", "uuid", "change_sequence_number", "payload", "epoch")
-    needed = events.select(*names, metadata.alias("source_metadata"))
-    if not persisted(needed):
-        yield needed, False
-        return
-    try:
-        yield needed, True
-    finally:
-        needed.unpersist()

@@ -75,7 +75,9 @@ class DeltaStore(TableStore):
         """
         if not has_jvm(self._spark):
             return self._last_in_history(name)
-        version = self.snapshot(self.folder(name)).transactions().get(self._progress)
+        snapshot = self.snapshot(self.folder(name))
+        self._ids[name] = str(snapshot.metadata().id())
+        version = snapshot.transactions().get(self._progress)
         if not version.isDefined():
             return Offset(0)
         epoch = int(version.get())
@@ -84,6 +86,15 @@ class DeltaStore(TableStore):
             known = Offset(epoch, at=self._identity(name, epoch))
             self.committed(name, known)
         return known
+
+    def has(self, name: str, epoch: int) -> bool:
+        """By the snapshot that the commit has left."""
+        if not has_jvm(self._spark):
+            return False
+        log = java_classes(self._spark).org.apache.spark.sql.delta.DeltaLog
+        known = log.forTable(java_session(self._spark), self.known_folder(name)).unsafeVolatileSnapshot()
+        version = known.transactions().get(self._progress)
+        return bool(version.isDefined()) and int(version.get()) == epoch
 
     def committed(self, name: str, last: Offset) -> None:
         """Keeps it, so that the history need not be searched for it."""

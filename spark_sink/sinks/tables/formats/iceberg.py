@@ -138,12 +138,8 @@ class IcebergStore(TableStore):
         The id of a schema is given again where older metadata was restored.
         """
         table = self._newest(name) if has_jvm(self._spark) else None
-        if table is None:
+        if table is None or not (uuid := _uuid(table)):
             return None
-        try:
-            uuid = table.uuid().toString()
-        except SPARK_ERRORS:
-            return None  # tables of the first versions of the format may have none
         return f"{uuid} {table.schema().toString()} {table.properties().toString()}"
 
     def applied(self, name: str) -> Offset:
@@ -155,8 +151,10 @@ class IcebergStore(TableStore):
         table = self._newest(name) if has_jvm(self._spark) else None
         if table is None:
             return self._queried(name)
+        self._ids[name] = _uuid(table)
         newest = _current(table)
         if newest is None:
+            self._new.add(name)
             return Offset(0)
         key = self.target(name), self._progress
         last = self._walked(table, newest, _APPLIED.get(key))
@@ -199,6 +197,13 @@ class IcebergStore(TableStore):
                 return max(found, key=_order)
             at = int(parent)
         return None
+
+    def has(self, name: str, epoch: int) -> bool:
+        """By the snapshot that the commit has left."""
+        table = self._cached(name) if has_jvm(self._spark) else None
+        snapshot = table.currentSnapshot() if table is not None else None
+        summary = snapshot.summary() if snapshot is not None else None
+        return summary is not None and summary.get(self._progress) == str(epoch)
 
     def _queried(self, name: str) -> Offset:
         """From the table's own history of snapshots."""
@@ -246,6 +251,14 @@ def _with_properties(action: JavaObject, properties: Mapping[str, str]) -> JavaO
     for key, value in properties.items():
         action = action.snapshotProperty(key, value)
     return action
+
+
+def _uuid(table: JavaObject) -> str:
+    """The id of a table; empty if it has none, as one of the first versions of the format may."""
+    try:
+        return str(table.uuid().toString())
+    except SPARK_ERRORS:
+        return ""
 
 
 def _current(table: JavaObject) -> int | None:

@@ -88,6 +88,8 @@ class TableStore(ABC):
         self._spark = spark
         self._options = options
         self._progress = progress
+        self._ids: dict[str, str] = {}
+        self._new: set[str] = set()
 
     @abstractmethod
     def target(self, name: str) -> str:
@@ -96,6 +98,25 @@ class TableStore(ABC):
     @abstractmethod
     def applied(self, name: str) -> Offset:
         """The last epoch that a table has; 0 if it has none, or none is known."""
+
+    def identity(self, name: str) -> str:
+        """The id of a table whose last epoch was read, which no other table of its name has; empty if not known."""
+        return self._ids.get(name, "")
+
+    def is_new(self, name: str) -> bool:
+        """True if a table whose last epoch was read, and is 0, has surely had no commit of an epoch.
+
+        False where the number may only be lost, as that of Iceberg with its snapshots.
+        """
+        return name in self._new
+
+    def has(self, name: str, epoch: int) -> bool:
+        """True if the state that this process knows of a table has an epoch as its last; the destination is not asked.
+
+        A statement that changes no row may have made no commit.
+        """
+        del name, epoch
+        return False
 
     @abstractmethod
     def append(self, rows: DataFrame, name: str, first: int, last: Offset) -> None:

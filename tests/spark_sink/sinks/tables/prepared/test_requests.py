@@ -36,6 +36,12 @@ class Done:
     def applied(self, name: str) -> Offset:
         return Offset(1)
 
+    def identity(self, name: str) -> str:
+        return name
+
+    def is_new(self, _: str) -> bool:
+        return False
+
 
 class Together(Done):
     """A store that prepares no table until it is asked for several ones."""
@@ -80,7 +86,8 @@ def test_the_requests_of_a_micro_batch_do_not_grow_with_the_number_of_its_tables
         requests.clear()
         rows = [Row(object=name, last=1, first=1, events=1) for name in names]
         batch = Merged(1, 1, dict.fromkeys(names, 1))
-        assert not writer._write(SimpleNamespace(sparkSession=None), rows, batch, _Merging(frozenset(), False))  # type: ignore[arg-type]
+        stopped, _ = writer._write(SimpleNamespace(sparkSession=None), rows, batch, _Merging(frozenset(), False))  # type: ignore[arg-type]
+        assert not stopped
         return requests.total()
 
     made(TABLES)  # a schema's file never changes, and each is read once
@@ -94,4 +101,5 @@ def test_tables_are_prepared_beside_each_other(spool: SpoolMaker, monkeypatch: p
     monkeypatch.setattr(writer, "store", lambda _: Together())
     rows = [Row(object=name, last=1, first=1, events=1) for name in TABLES]
     batch = Merged(1, 1, dict.fromkeys(TABLES, 1))
-    assert not writer._write(SimpleNamespace(sparkSession=None), rows, batch, _Merging(frozenset(), False))  # type: ignore[arg-type]
+    stopped, _ = writer._write(SimpleNamespace(sparkSession=None), rows, batch, _Merging(frozenset(), False))  # type: ignore[arg-type]
+    assert not stopped

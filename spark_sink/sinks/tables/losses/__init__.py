@@ -1,0 +1,1 @@
+"""Tables that have lost rows at the destination."""
