@@ -11,14 +11,17 @@ from connector.spool import consumers
 from connector.spool.backfill.documents import BackfillProgress, TableProgress
 from connector.spool.backfill.records import spool_of, write_progress
 from connector.spool.late_store import LateRanges
+from connector.spool.sink_report import NOTHING, WrittenTable, report_of, write_report
 from spark_sink.publishing import _Incompleteness
+from spark_sink.sinks.shared.feed import Feed
 from spark_sink.sinks.tables.config import Format
 from spark_sink.sinks.tables.kept_rows import KeptRows
+from spark_sink.sinks.tables.losses.written_tables import TableNow, WrittenTables
 from tests.connector.spool.backfill.builders import recorded
 from tests.spark_sink.sinks.tables.campaign.by_hand import Sink
 from tests.spark_sink.sinks.tables.changes import change
 from tests.spark_sink.sinks.tables.reading import target
-from tests.spark_sink.spools import START
+from tests.spark_sink.spools import START, SpoolMaker
 
 WHY = {"Singers": "it was dropped or set back to an older state at the destination, and lacks rows"}
 LINE = "table Singers lacks rows"
@@ -94,3 +97,25 @@ def test_a_table_that_lost_rows_is_named_and_its_cuts_are_incomplete_until_its_b
     backfilled(sink, 4)
     assert incomplete(sink, 3).keys() == {"Singers"}
     assert incomplete(sink, 4) == {}
+
+
+def test_a_backfill_that_began_in_the_new_table_is_enough_and_an_earlier_one_is_not(
+    spool: SpoolMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.fill(3)
+    at = [spool.spool.manifest(epoch).watermark_high for epoch in (1, 2, 3)]
+    for number, (as_of, there) in enumerate(zip(at[1:], ("old", "new"), strict=True), 1):
+        recorded(spool.spool, spool.spool.header(), "Singers", at=as_of)
+        written = NOTHING.model_copy(update={"last": 1, "written": {"Singers": WrittenTable(id=there, epoch=1)}})
+        write_report(spool_of(spool.spool, number), "tables", written)
+    before = NOTHING.model_copy(update={"written": {"Singers": WrittenTable(id="old", epoch=1, up_to=at[0])}})
+    write_report(spool.spool, "tables", before)
+    tables = WrittenTables(Feed.at(spool.path), "tables")
+    tables.met({"Singers": TableNow("old", 1), "Albums": TableNow("new", 0, is_new=True)})
+    tables.met({"Singers": TableNow("old", 0)})
+    assert report_of(spool.spool, "tables").lost == {}, "a number alone may expire"
+    assert LINE not in capsys.readouterr().err
+    tables.met({"Singers": TableNow("new", 0)})
+    assert report_of(spool.spool, "tables").lost == {"Singers": at[1] + 1}
+    tables.met({"Singers": TableNow("new", 0)})
+    assert capsys.readouterr().err.count(LINE) == 1
